@@ -1,0 +1,1 @@
+"""Training, publishing and serving for orchard runs."""
