@@ -1,0 +1,36 @@
+"""Published weights: a complete Hugging Face folder, `STABLE` last."""
+
+import shutil
+from pathlib import Path
+
+import torch
+
+from .contract import write_folder
+
+# What an engine needs beside the weights; a base model has some of them.
+KEPT = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+    "merges.txt", "chat_template.jinja", "generation_config.json",
+)  # fmt: skip
+
+
+def publish(state: dict[str, torch.Tensor], model, folder: Path, *, base: Path, version: str, dtype: torch.dtype) -> None:
+    """Writes `folder` with the weights in `dtype`, the base model's tokenizer and template, and the version's name.
+
+    A folder that is there already stays: an engine may be reading it.
+    """
+    if (folder / "STABLE").exists():
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+
+    def fill(partial: Path) -> None:
+        before, model.config.dtype = model.config.dtype, dtype
+        model.save_pretrained(partial, state_dict={name: tensor.to(dtype) for name, tensor in state.items()})
+        model.config.dtype = before
+        for name in KEPT:
+            if (base / name).exists():
+                shutil.copyfile(base / name, partial / name)
+        (partial / "orchard_version.txt").write_text(version + "\n")
+
+    write_folder(folder, fill)
+    (folder / "STABLE").touch()

@@ -1,0 +1,60 @@
+"""`orchard_trainer train`: runs the job of a folder, or goes on with it, and says how it ended by its exit code."""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from .contract import DONE, PREEMPTED, REFUSED, Preempted, Refused, load_config, read_json
+from .journal import Journal
+
+PARENT_POLL_S = 1.0
+
+
+def main(argv: list[str]) -> int:
+    """0 finished, 42 wrong configuration or data, 143 stopped after a checkpoint; anything else may be retried."""
+    parser = argparse.ArgumentParser(prog="orchard_trainer train", description=__doc__)
+    parser.add_argument("--dir", type=Path, required=True, help="job folder with trainer.json")
+    parser.add_argument("--threads", type=int, help="CPU threads of this process")
+    parser.add_argument("--parent-pid", type=int, help="stop, with a checkpoint, when this process is gone")
+    args = parser.parse_args(argv)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if args.parent_pid is not None:
+        threading.Thread(target=watch, args=(args.parent_pid, stop), daemon=True).start()
+    try:
+        config = load_config(args.dir / "trainer.json")
+        state = args.dir / "state.json"
+        if state.exists() and (ended := read_json(state))["finished"]:
+            Journal(args.dir, writes=os.environ.get("RANK", "0") == "0").published(ended["step"], ended["version"])
+            return DONE
+        import torch
+        from transformers.utils.logging import disable_progress_bar
+
+        disable_progress_bar()  # standard error is for sentences
+        if args.threads is not None:
+            torch.set_num_threads(args.threads)
+        from .trainer import run
+
+        run(args.dir, config, stop.is_set)
+    except Refused as refused:
+        print(f"orchard_trainer: {refused}", file=sys.stderr)
+        return REFUSED
+    except Preempted:
+        print("orchard_trainer: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        return PREEMPTED
+    return DONE
+
+
+def watch(pid: int, stop: threading.Event) -> None:
+    while True:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            stop.set()
+            return
+        time.sleep(PARENT_POLL_S)

@@ -1,0 +1,216 @@
+"""The training loop: Hugging Face's Trainer, fed with whole optimizer steps from batch folders."""
+
+import contextlib
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Callable, Iterator
+
+import torch
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+from .contract import Batch, Config, Preempted, Refused, read_json, write_json
+from .feed import Feed, Position, Step
+from .journal import Journal, weights_folder
+from .losses import loss_of
+from .packing import collate, split_rows, weight_sum
+from .publish import publish
+from .schedule import learning_rate
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def run(folder: Path, config: Config, stopping: Callable[[], bool]) -> None:
+    """Trains the job in `folder` from its last checkpoint to its end.
+
+    Raises Preempted after a checkpoint when `stopping`, Refused for wrong data, TimeoutError when a batch
+    folder does not come.
+    """
+    try:
+        model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32)
+    except (OSError, ValueError) as error:
+        raise Refused(f"trainer.json: model: {config.model}: {str(error).splitlines()[0]}") from error
+    trainer = OrchardTrainer(folder, config, model, stopping)
+    checkpoint = last_checkpoint(folder / "checkpoints")
+    if checkpoint is not None:
+        trainer.position = Position(**read_json(checkpoint / "position.json"))
+        if (folder / "state.json").exists():
+            trainer.version = read_json(folder / "state.json")["version"]
+    trainer.journal.rewind(trainer.position.step)
+    trainer.journal.event("started", step=trainer.position.step, checkpoint=checkpoint and str(checkpoint), processes=trainer.args.world_size)
+    try:
+        trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
+    except Preempted:
+        if trainer.position.step > 0:
+            trainer._save_checkpoint(trainer.model_wrapped, None)
+        raise
+    if not trainer.finished:
+        raise Preempted
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The checkpoint with the highest step among the complete ones."""
+    complete = [path.parent for path in folder.glob("checkpoint-*/position.json")]
+    return max(complete, key=lambda path: int(path.name.split("-")[1]), default=None)
+
+
+class OrchardTrainer(Trainer):
+    """One item of the data loader is one optimizer step, so that a step can have any number of forward passes."""
+
+    def __init__(self, folder: Path, config: Config, model: torch.nn.Module, stopping: Callable[[], bool]):
+        super().__init__(
+            model,
+            TrainingArguments(
+                # Checkpoints are written here and renamed into place when they are complete.
+                output_dir=str(folder / "checkpoints" / ".partial"),
+                max_steps=sys.maxsize,  # the feed ends the job
+                learning_rate=config.learningRate,
+                lr_scheduler_type="constant",  # training_step sets the rate: only the feed knows the length of the job
+                weight_decay=config.weightDecay,
+                adam_beta1=config.betas[0],
+                adam_beta2=config.betas[1],
+                optim="adamw_torch_fused",
+                max_grad_norm=config.maxGradNorm,
+                bf16=config.precision == "bf16",
+                use_cpu=not torch.cuda.is_available(),
+                seed=config.seed,
+                logging_steps=1,
+                logging_nan_inf_filter=False,
+                save_strategy="steps",
+                save_steps=config.checkpointEverySteps,
+                ignore_data_skip=True,  # the feed starts at the checkpoint's position
+                ddp_find_unused_parameters=False,
+                ddp_broadcast_buffers=False,
+                disable_tqdm=True,
+                report_to="none",
+            ),
+        )
+        self.folder, self.config, self.stopping = folder, config, stopping
+        self.journal = Journal(folder, writes=self.is_world_process_zero())
+        self.position = Position()
+        self.version: str | None = None  # published last
+        self.finished = False
+        # Logits of the trained places only: the head and the softmax cost as much as a layer or more.
+        model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: inputs[0].flatten(0, 1)[self._select])
+
+    def agree(self, yes: bool) -> bool:
+        """Whether any process says yes."""
+        if self.args.world_size == 1:
+            return yes
+        return self.accelerator.reduce(torch.tensor(float(yes), device=self.args.device)).item() > 0
+
+    def get_train_dataloader(self) -> Feed:
+        return Feed(self.config, self.position, self.journal, stopping=self.stopping, agree=self.agree, check=self.check)
+
+    def get_batch_samples(self, epoch_iterator: Iterator[Step], num_batches: int, device: torch.device) -> tuple[list[Step], None]:
+        return [next(epoch_iterator)], None  # the library would count labels; a step brings its own denominator
+
+    def check(self, batch: Batch) -> None:
+        """Raises Refused for a batch that this model or its loss cannot take."""
+        loss_of(batch)
+        shape = self.model.config
+        if max(batch.lengths) > shape.max_position_embeddings:
+            raise Refused(f"{batch.folder}: row {batch.lengths.index(max(batch.lengths))} has {max(batch.lengths)} tokens, the model's context is {shape.max_position_embeddings}")
+        for row in range(len(batch.lengths)):
+            ids = batch.row(row, "ids")
+            if len(ids) == 0 or ids.min() < 0 or ids.max() >= shape.vocab_size:
+                raise Refused(f"{batch.folder}: ids of row {row} are empty or outside the model's vocabulary of {shape.vocab_size}")
+
+    def training_step(self, model: torch.nn.Module, step: Step, num_items_in_batch=None) -> torch.Tensor:
+        """Gradients of one optimizer step; returns this process's part of the loss, times the number of processes."""
+        self._started, self._step = time.perf_counter(), step
+        self._rate = learning_rate(self.config, self.state.global_step, step.of)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._rate
+        model.train()
+        batch, loss = step.batch, loss_of(step.batch)
+        # DistributedDataParallel averages gradients; the loss is a sum over processes.
+        scale = self.args.world_size / (weight_sum(batch, step.rows) or 1.0)
+        mine = split_rows(step.rows, batch.lengths, self.config.microTokens, self.args.world_size)[self.args.process_index]
+        total = torch.zeros((), device=self.args.device)
+        self._stats: dict[str, torch.Tensor] = {}
+        for number, rows in enumerate(mine, 1):
+            micro = collate(batch, rows, loss.streams, self.args.device)
+            self._select = micro.select
+            with contextlib.nullcontext() if number == len(mine) else self.accelerator.no_sync(model):
+                with self.compute_loss_context_manager():
+                    logits = model(input_ids=micro.ids, use_cache=False).logits
+                logits = logits.float() if batch.temperature == 1 else logits.float() / batch.temperature
+                values, stats = loss.values(logits, micro.labels, micro.streams, batch.params)
+                part = (values * micro.weight).sum() * scale
+                self.accelerator.backward(part)
+            total += part.detach()
+            for name, value in stats.items():
+                self._stats[name] = self._stats.get(name, 0) + (value * micro.weight).sum() * scale
+        return total
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Ends an optimizer step: its line, the published weights, the job's end. A checkpoint comes after it."""
+        if "grad_norm" not in logs:
+            return  # the library's closing summary
+        step = self._step
+        self.position = step.after
+        seconds = time.perf_counter() - self._started
+        tokens = sum(step.batch.lengths[row] for row in step.rows)
+        self.journal.step(
+            step=step.after.step,
+            of=step.of,
+            batch=int(step.batch.folder.name.split("_")[1]),
+            epoch=step.epoch,
+            loss=logs["loss"],
+            learning_rate=self._rate,
+            grad_norm=logs["grad_norm"],
+            tokens=tokens,
+            trained_tokens=step.after.trained_tokens,
+            tokens_per_s=round(tokens / seconds, 1),
+            seconds=round(seconds, 4),
+            **{name: self.accelerator.reduce(value).item() / self.args.world_size for name, value in self._stats.items()},
+        )
+        self.finished = step.last
+        if step.last or (step.ends_batch and step.after.batch % self.config.publishEvery == 0):
+            self._publish()
+        if step.last:
+            self.control.should_training_stop = True
+        elif self.agree(self.stopping()):
+            self.control.should_save = self.control.should_training_stop = True
+
+    def _publish(self) -> None:
+        number = f"v_{self.position.batch if self.position.batch_step == 0 else self.position.batch + 1:06d}"
+        version = f"{self.config.versionPrefix}@{number}"
+        state = self.accelerator.get_state_dict(self.model_wrapped)
+        if self.is_world_process_zero():
+            publish(state, self.model, weights_folder(self.folder, version), base=Path(self.config.model), version=version, dtype=DTYPES[self.config.precision])
+        self.accelerator.wait_for_everyone()
+        self.version = version
+        self._write_state()
+        self.journal.published(self.position.step, version)
+
+    def _write_state(self) -> None:
+        if self.is_world_process_zero():
+            write_json(self.folder / "state.json", {**self.position.json(), "version": self.version, "finished": self.finished})
+
+    def _save_checkpoint(self, model: torch.nn.Module, trial) -> None:
+        """Writes everything to the side and renames it: a checkpoint is complete or it is not there."""
+        name = f"checkpoint-{self.position.step}"
+        final = self.folder / "checkpoints" / name
+        if final.exists():
+            return
+        partial = Path(self.args.output_dir)
+        first = self.is_world_process_zero()
+        if first:
+            shutil.rmtree(partial, ignore_errors=True)
+        self.accelerator.wait_for_everyone()
+        super()._save_checkpoint(model, trial)
+        self.accelerator.wait_for_everyone()
+        if first:
+            write_json(partial / name / "position.json", self.position.json())
+            (partial / name).rename(final)
+            self._write_state()
+            kept = sorted(final.parent.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+            for old in kept[: -self.config.keepCheckpoints]:
+                shutil.rmtree(old)
+        self.journal.event("checkpoint", step=self.position.step, path=str(final))
+
+    def floating_point_ops(self, inputs: Step) -> int:
+        return 0  # the library would guess from keys that a step does not have
