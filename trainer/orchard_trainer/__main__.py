@@ -1,9 +1,9 @@
-"""`python -m orchard_trainer init|train|serve`: one process of an orchard run."""
+"""`python -m orchard_trainer init|train|launch|serve`: one process of an orchard run."""
 
 import importlib
 import sys
 
-COMMANDS = ("init", "train", "serve")
+COMMANDS = ("init", "train", "launch", "serve")
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from .contract import write_folder
+from .contract import read_json, write_folder, write_json
 
 # What an engine needs beside the weights; a base model has some of them.
 KEPT = (
@@ -24,9 +24,11 @@ def publish(state: dict[str, torch.Tensor], model, folder: Path, *, base: Path, 
     shutil.rmtree(folder, ignore_errors=True)
 
     def fill(partial: Path) -> None:
-        before, model.config.dtype = model.config.dtype, dtype
-        model.save_pretrained(partial, state_dict={name: tensor.to(dtype) for name, tensor in state.items()})
-        model.config.dtype = before
+        # A cast makes copies, so tied weights have to be left out by name.
+        own = {name: tensor.to(dtype) for name, tensor in state.items() if name not in model.all_tied_weights_keys}
+        model.save_pretrained(partial, state_dict=own)
+        config = read_json(partial / "config.json")  # says what the weights were trained in
+        write_json(partial / "config.json", {**config, "dtype": str(dtype).removeprefix("torch.")})
         for name in KEPT:
             if (base / name).exists():
                 shutil.copyfile(base / name, partial / name)

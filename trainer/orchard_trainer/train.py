@@ -1,6 +1,7 @@
 """`orchard_trainer train`: runs the job of a folder, or goes on with it, and says how it ended by its exit code."""
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -42,12 +43,19 @@ def main(argv: list[str]) -> int:
 
         run(args.dir, config, stop.is_set)
     except Refused as refused:
-        print(f"orchard_trainer: {refused}", file=sys.stderr)
-        return REFUSED
+        return ended_with(REFUSED, str(refused))
     except Preempted:
-        print("orchard_trainer: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
-        return PREEMPTED
+        return ended_with(PREEMPTED, "stopped; the same command goes on from the last checkpoint")
+    except TimeoutError as error:
+        return ended_with(1, str(error))
     return DONE
+
+
+def ended_with(code: int, sentence: str) -> int:
+    print(f"orchard_trainer: {sentence}", file=sys.stderr)
+    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        Path(file).write_text(json.dumps({"message": sentence}))  # for the launcher, which cannot see the line above
+    return code
 
 
 def watch(pid: int, stop: threading.Event) -> None:

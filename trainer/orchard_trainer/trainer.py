@@ -45,6 +45,8 @@ def run(folder: Path, config: Config, stopping: Callable[[], bool]) -> None:
         if trainer.position.step > 0:
             trainer._save_checkpoint(trainer.model_wrapped, None)
         raise
+    finally:
+        trainer.accelerator.end_training()  # processes that leave a group open abort at exit
     if not trainer.finished:
         raise Preempted
 
@@ -81,7 +83,6 @@ class OrchardTrainer(Trainer):
                 save_steps=config.checkpointEverySteps,
                 ignore_data_skip=True,  # the feed starts at the checkpoint's position
                 ddp_find_unused_parameters=False,
-                ddp_broadcast_buffers=False,
                 disable_tqdm=True,
                 report_to="none",
             ),

@@ -35,3 +35,32 @@ def write_batch(folder: Path, rows: list[dict], *, shards: int = 1, loss: dict |
     (folder / "manifest.json").write_text(json.dumps(manifest))
     (folder / "READY").touch()
     return folder
+
+
+def trainer_config(job: Path, **changes: object) -> dict:
+    """trainer.json of a job whose model and batches lie in its own folder."""
+    return {
+        "v": "orchard.trainer/1",
+        "model": str(job / "model"),
+        "batches": str(job / "batches"),
+        "steps": 1,
+        "epochs": 1,
+        "batchRows": 8,
+        "trainedTokens": None,
+        "learningRate": 1e-3,
+        "minLearningRate": 1e-4,
+        "schedule": "cosine",
+        "warmupSteps": 2,
+        "weightDecay": 0.1,
+        "betas": [0.9, 0.95],
+        "maxGradNorm": 1.0,
+        "precision": "fp32",
+        "microTokens": 4096,
+        "checkpointEverySteps": 5,
+        "keepCheckpoints": 2,
+        "publishEvery": 1,
+        "versionPrefix": "sft",
+        "seed": 1,
+        "waitTimeoutS": 20,
+        **changes,
+    }
