@@ -23,7 +23,10 @@ export function userError(id: string, cause: string, wayOut: string): OrchardErr
 }
 
 /** The boundary: turns whatever was thrown into a failure record, keeping an owner that is known already. */
-export function failureOf(error: unknown, fallback: { owner: Owner; code: string; id: string; wayOut: string }): Failure {
+export function failureOf(
+  error: unknown,
+  fallback: { owner: Owner; code: string; id: string; wayOut: string },
+): Failure {
   if (error instanceof OrchardError) {
     return { owner: error.owner, code: error.code, id: error.id, cause: error.message, wayOut: error.wayOut };
   }

@@ -60,5 +60,6 @@ export interface Trainer {
 export interface TrainerKind<C = unknown> {
   name: string;
   config: z.ZodType<C>;
-  open(config: C): Trainer;
+  /** `python` is the interpreter of the trainer's environment. */
+  open(config: C, context: { python: string }): Trainer;
 }

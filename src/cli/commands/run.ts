@@ -1,0 +1,85 @@
+import type { Command } from 'commander';
+import { type RecipeOptions, withRecipe } from '../options.ts';
+
+/** `run` and its parts: each is the same run folder with only some stages. */
+export function register(program: Command): void {
+  withRecipe(program.command('run').description('run a whole recipe, or go on with it'))
+    .option('--stage <name>', 'only the stage of this name')
+    .option('--dry-run', 'show what would be done')
+    .addHelpText('after', '\nExamples:\n  orchard run tiny\n  orchard run tiny --name tiny-8 --set seed=8')
+    .action((recipe: string, options: RecipeOptions & { stage?: string; dryRun?: boolean }) =>
+      execute(recipe, options, { name: options.stage }),
+    );
+  withRecipe(program.command('collect').description('collect and grade episodes of the teacher'))
+    .addHelpText(
+      'after',
+      '\nExamples:\n  orchard collect tiny\n  orchard collect tiny --set stages[0].collect.episodesPerTask=1',
+    )
+    .action((recipe: string, options: RecipeOptions) => execute(recipe, options, { kind: 'collect' }));
+  const train = program.command('train').description('train on what was collected');
+  for (const [kind, what] of [
+    ['sft', 'supervised fine-tuning with credit assignment'],
+    ['pretrain', 'a small base model from scratch'],
+    ['rl', 'reinforcement learning with balanced adaptive rollout'],
+    ['value', 'the value model that ranks candidates'],
+  ] as const) {
+    withRecipe(train.command(kind).description(what))
+      .option('--stage <name>', 'only the stage of this name')
+      .addHelpText('after', `\nExamples:\n  orchard train ${kind} tiny\n  orchard train ${kind} tiny --stage ${kind}`)
+      .action((recipe: string, options: RecipeOptions & { stage?: string }) =>
+        execute(recipe, options, { kind, name: options.stage }),
+      );
+  }
+  withRecipe(
+    program
+      .command('eval')
+      .description('evaluate models on held-out tasks')
+      .command('swebench')
+      .description("resolve rates and predictions in SWE-bench's format"),
+  )
+    .addHelpText(
+      'after',
+      '\nExamples:\n  orchard eval swebench tiny\n  orchard eval swebench tiny --set tasks.limit=40 --name tiny-40',
+    )
+    .action((recipe: string, options: RecipeOptions) => execute(recipe, options, { kind: 'eval' }));
+}
+
+async function execute(
+  nameOrPath: string,
+  options: RecipeOptions & { dryRun?: boolean },
+  only: { kind?: string; name?: string },
+): Promise<void> {
+  const { loadRecipe } = await import('../../recipe/load.ts');
+  const { machine, recipesDir } = await import('../environment.ts');
+  const loaded = await loadRecipe(nameOrPath, {
+    recipesDir,
+    sets: options.set,
+    cwd: process.cwd(),
+    name: options.name,
+  });
+  if (options.dryRun) {
+    const { printPlan } = await import('../plan.ts');
+    printPlan(loaded, { json: false, values: false });
+    return;
+  }
+  const { runRecipe } = await import('../../recipe/run.ts');
+  const { openProgress, reportTable } = await import('../output.ts');
+  const { interruptSignal } = await import('../interrupt.ts');
+  const { availableParallelism } = await import('node:os');
+  const { recipe } = loaded;
+  console.error(
+    `run ${recipe.name} · seed ${recipe.seed} · ${availableParallelism()} cores · ${options.runs}/${recipe.name}\n`,
+  );
+  const report = await runRecipe(recipe, {
+    runsDir: options.runs,
+    machine,
+    progress: openProgress(),
+    signal: interruptSignal(),
+    only,
+  });
+  if (report) {
+    console.error('');
+    console.log(reportTable(report));
+    console.error(`\nevery number: orchard show ${recipe.name} · ${options.runs}/${recipe.name}/report.json`);
+  }
+}

@@ -1,0 +1,32 @@
+import { Command } from 'commander';
+import { register as data } from './commands/data.ts';
+import { register as doctor } from './commands/doctor.ts';
+import { register as list } from './commands/list.ts';
+import { register as logs } from './commands/logs.ts';
+import { register as plan } from './commands/plan.ts';
+import { register as run } from './commands/run.ts';
+import { register as show } from './commands/show.ts';
+import { register as status } from './commands/status.ts';
+import { register as tasks } from './commands/tasks.ts';
+
+// Commands import what they do only when they run, so that --help answers at once.
+const program = new Command('orchard')
+  .description('Trains a language model to be a coding agent, in the harness it will be deployed in.')
+  .version('0.1.0')
+  .showSuggestionAfterError()
+  .configureHelp({ showGlobalOptions: true })
+  .addHelpText('after', '\nExamples:\n  orchard run tiny\n  orchard plan tiny --set harness.turns=8');
+for (const register of [run, plan, status, logs, show, list, tasks, data, doctor]) register(program);
+program.exitOverride((problem) => process.exit(problem.exitCode === 0 ? 0 : 2));
+
+try {
+  await program.parseAsync();
+} catch (error) {
+  if ((error as Error).name === 'Interrupted') {
+    console.error('interrupted; the same command goes on from here');
+    process.exit(130);
+  }
+  const { printError } = await import('./output.ts');
+  printError(error);
+  process.exit((error as { owner?: string }).owner === 'user' ? 2 : 1);
+}

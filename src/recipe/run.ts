@@ -1,0 +1,185 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { OrchardError, userError } from '../core/errors.ts';
+import { isReady, markReady, readJson, writeJson } from '../core/folder.ts';
+import { lockFolder } from '../core/lock.ts';
+import type { Progress } from '../core/progress.ts';
+import { type Report, ReportRow } from '../records/report.ts';
+import { type Stage, type StageContext, stageDir } from '../stages/context.ts';
+import { stages } from '../stages/index.ts';
+import { stageEntries } from './load.ts';
+import { type Machine, openContext } from './open.ts';
+import type { Recipe } from './schema.ts';
+
+export interface PlannedStage {
+  kind: string;
+  name: string;
+  settings: unknown;
+  needs: string[];
+  lines: string[];
+  /** null: can be planned but not run. */
+  stage: Stage | null;
+}
+
+/** The stages of a recipe in order, each with its name and what it reads. @throws OrchardError owner `user` */
+export function planStages(recipe: Recipe): PlannedStage[] {
+  const planned: PlannedStage[] = [];
+  for (const [index, { kind, settings }] of stageEntries(recipe).entries()) {
+    const stage = stages[kind] ?? null;
+    const name = stage ? stage.nameOf(settings) : (settings as { name: string }).name;
+    const needs = stage ? stage.needs(settings) : [];
+    const where = `stages[${index}].${kind}`;
+    if (planned.some((other) => other.name === name) || name === 'base' || name === 'blobs') {
+      throw userError(where, `${where}: the name ${name} is taken`, 'give it a name of its own');
+    }
+    const missing = needs.find((need) => !planned.some((other) => other.name === need));
+    if (missing)
+      throw userError(
+        where,
+        `${where}: reads stage ${missing}, which does not come before it`,
+        `stages before it: ${planned.map((other) => other.name).join(', ') || 'none'}`,
+      );
+    planned.push({
+      kind,
+      name,
+      settings,
+      needs,
+      lines: stage ? stage.plan(settings) : ['can be planned; this version cannot run it yet'],
+      stage,
+    });
+  }
+  return planned;
+}
+
+export interface RunOptions {
+  runsDir: string;
+  machine: Machine;
+  progress: Progress;
+  signal: AbortSignal;
+  /** Run only the stages of this kind, or the one of this name; the ones before must be finished. */
+  only?: { kind?: string; name?: string };
+}
+
+/**
+ * Runs a recipe, or goes on with it: finished stages are passed over, the first unfinished one continues.
+ * @throws OrchardError; whatever was done stays, and the same call goes on from there
+ */
+export async function runRecipe(recipe: Recipe, options: RunOptions): Promise<Report | null> {
+  const runDir = join(options.runsDir, recipe.name);
+  const planned = planStages(recipe);
+  const chosen = planned.filter(
+    ({ kind, name }) =>
+      (!options.only?.kind || kind === options.only.kind) && (!options.only?.name || name === options.only.name),
+  );
+  if (chosen.length === 0)
+    throw userError(
+      recipe.name,
+      `the recipe has no such stage`,
+      `its stages: ${planned.map(({ name, kind }) => `${name} (${kind})`).join(', ')}`,
+    );
+  const notYet = chosen.find(({ stage }) => stage === null);
+  if (notYet)
+    throw userError(
+      notYet.name,
+      `stage ${notYet.name} (${notYet.kind}) can be planned but is not there to run yet`,
+      'take it out of the recipe, or see it with `orchard plan`',
+    );
+  await using _lock = await lockFolder(runDir);
+  await keepRecipe(runDir, recipe);
+  await using context = await openContext(recipe, { ...options, runDir });
+  for (const each of chosen) {
+    for (const need of each.needs) {
+      if (!isReady(stageDir(runDir, need)))
+        throw userError(
+          each.name,
+          `stage ${each.name} reads ${need}, which is not finished`,
+          `run it first: orchard run ${recipe.name}`,
+        );
+    }
+    await runStage(context, each);
+  }
+  return chosen.some(({ kind }) => kind === 'eval') ? writeReport(runDir, { recipe, planned }) : null;
+}
+
+async function runStage(context: StageContext, { name, stage, settings }: PlannedStage): Promise<void> {
+  const dir = stageDir(context.runDir, name);
+  const planFile = join(dir, 'plan.json');
+  // Through JSON, so that it compares with what was read back.
+  const plan = JSON.parse(JSON.stringify({ name, settings, seed: context.seed })) as unknown;
+  if (existsSync(planFile)) {
+    const before = JSON.stringify(await readJson(planFile));
+    if (before !== JSON.stringify(plan)) {
+      throw userError(
+        name,
+        `stage ${name} was started with other settings: ${differences(JSON.parse(before), plan).join('; ')}`,
+        'take the old settings, choose another run with --name, or remove the folder of the stage and of those after it',
+      );
+    }
+  } else await writeJson(planFile, plan);
+  if (isReady(dir)) {
+    context.progress.line(`${name}: done before`);
+    return;
+  }
+  const started = Date.now();
+  const timeFile = join(dir, 'time.json');
+  const before = existsSync(timeFile) ? ((await readJson(timeFile)) as { seconds: number }).seconds : 0;
+  try {
+    await stage!.run(context, settings);
+    context.signal.throwIfAborted();
+  } finally {
+    await writeJson(timeFile, { seconds: before + (Date.now() - started) / 1000 });
+  }
+  await markReady(dir);
+}
+
+/** A run folder belongs to one recipe: the parts that all stages share may not change under it. */
+async function keepRecipe(runDir: string, recipe: Recipe): Promise<void> {
+  const file = join(runDir, 'recipe.json');
+  const plain = JSON.parse(JSON.stringify(recipe)) as Recipe;
+  if (existsSync(file)) {
+    const before = (await readJson(file)) as Recipe;
+    // How many episodes run at a time and which stages follow change nothing that was done.
+    const shared = ({ stages: _stages, concurrency: _concurrency, ...rest }: Recipe): Record<string, unknown> => rest;
+    const changed = differences(shared(before), shared(plain));
+    if (changed.length > 0) {
+      throw new OrchardError({
+        owner: 'user',
+        code: 'recipe_changed',
+        id: recipe.name,
+        cause: `run ${recipe.name} was started with another recipe: ${changed.join('; ')}`,
+        wayOut: 'choose another run with --name, or take the old settings',
+      });
+    }
+  }
+  await writeJson(file, plain);
+}
+
+/** `path: before -> now` for every leaf that differs. */
+function differences(before: unknown, now: unknown, path = ''): string[] {
+  if (JSON.stringify(before) === JSON.stringify(now)) return [];
+  const isBranch = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null;
+  if (isBranch(before) && isBranch(now)) {
+    return [...new Set([...Object.keys(before), ...Object.keys(now)])].flatMap((key) =>
+      differences(before[key], now[key], path === '' ? key : `${path}.${key}`),
+    );
+  }
+  return [`${path}: ${JSON.stringify(before) ?? 'nothing'} -> ${JSON.stringify(now) ?? 'nothing'}`];
+}
+
+/** report.json: the rows of every finished evaluation, in the order of the recipe. */
+export async function writeReport(
+  runDir: string,
+  { recipe, planned }: { recipe: Recipe; planned: PlannedStage[] },
+): Promise<Report> {
+  const rows: ReportRow[] = [];
+  let seconds = 0;
+  for (const { kind, name } of planned) {
+    const dir = stageDir(runDir, name);
+    if (!isReady(dir)) continue;
+    seconds += ((await readJson(join(dir, 'time.json'))) as { seconds: number }).seconds;
+    if (kind === 'eval') rows.push(...ReportRow.array().parse(await readJson(join(dir, 'rows.json'))));
+  }
+  const report: Report = { v: 'orchard.report/1', run: recipe.name, rows, seconds };
+  await writeJson(join(runDir, 'report.json'), report);
+  return report;
+}

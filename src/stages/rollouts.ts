@@ -1,0 +1,272 @@
+import { randomBytes } from 'node:crypto';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { failureOf, OrchardError } from '../core/errors.ts';
+import { openJsonl, readJsonl } from '../core/jsonl.ts';
+import { forEachLimited } from '../core/limit.ts';
+import { takePatch } from '../core/patch.ts';
+import type { HarnessEnd } from '../ports/harness.ts';
+import type { Inference } from '../ports/inference.ts';
+import type { Sandbox, SandboxDriver } from '../ports/sandbox.ts';
+import { type Proxy, startProxy } from '../proxy/server.ts';
+import type { BlobRef, Failure } from '../records/common.ts';
+import { Episode } from '../records/episode.ts';
+import type { Task } from '../records/task.ts';
+import { Verdict } from '../records/verdict.ts';
+import type { Sampling, StageContext } from './context.ts';
+
+/** One finished attempt: what happened, and what the tests said. */
+export interface Outcome {
+  task: Task;
+  episode: Episode;
+  verdict: Verdict;
+}
+
+export interface RolloutPlan {
+  /** Folder of episodes.jsonl, calls.jsonl and verdicts.jsonl. */
+  dir: string;
+  /** First word of the episode ids. */
+  scope: string;
+  tasks: Task[];
+  attempts: number;
+  inference: Inference;
+  sampling: Sampling;
+  /** Text in front of the bar. */
+  label: string;
+}
+
+export const episodeId = (scope: string, task: string, attempt: number): string => `${scope}:${task}:${attempt}`;
+
+/** More failures in a row than this, all of the infrastructure, and going on would only burn time. */
+const failuresInARow = (concurrency: number): number => Math.max(8, 2 * concurrency);
+
+/** The last word on each episode of a folder. A torn last line is passed over. */
+export async function readOutcomes(dir: string, tasks: Task[]): Promise<Map<string, Outcome>> {
+  const byId = new Map(tasks.map((task) => [task.id, task]));
+  const episodes = new Map<string, Episode>();
+  for await (const episode of readJsonl(join(dir, 'episodes.jsonl'), Episode)) episodes.set(episode.id, episode);
+  const outcomes = new Map<string, Outcome>();
+  for await (const verdict of readJsonl(join(dir, 'verdicts.jsonl'), Verdict)) {
+    const episode = episodes.get(verdict.episode);
+    const task = byId.get(verdict.task);
+    if (episode && task) outcomes.set(verdict.episode, { task, episode, verdict });
+  }
+  return outcomes;
+}
+
+/** An infrastructure failure is never the last word: the next run tries it again. */
+const isSettled = (outcome: Outcome | undefined): boolean =>
+  outcome !== undefined && outcome.verdict.class !== 'infrastructure';
+
+/**
+ * Runs every attempt of every task that is not settled yet, grades it, and returns all outcomes. Safe to kill at any
+ * moment and call again: an attempt counts once both its episode and its verdict are on disk.
+ * @throws OrchardError when infrastructure failures come in an unbroken row; the abort reason when cancelled
+ */
+export async function runRollouts(
+  context: StageContext,
+  plan: RolloutPlan,
+  sandboxes: SandboxDriver,
+): Promise<Map<string, Outcome>> {
+  const outcomes = await readOutcomes(plan.dir, plan.tasks);
+  const todo = plan.tasks.flatMap((task) =>
+    Array.from({ length: plan.attempts }, (_, attempt) => ({
+      task,
+      attempt,
+      id: episodeId(plan.scope, task.id, attempt),
+    })),
+  );
+  const open = todo.filter((each) => !isSettled(outcomes.get(each.id)));
+  const bar = context.progress.start(plan.label, todo.length, 'episodes');
+  const note = (): string => countWords(outcomes.values());
+  bar.update(todo.length - open.length, note());
+  await using episodes = await openJsonl(join(plan.dir, 'episodes.jsonl'));
+  await using verdicts = await openJsonl(join(plan.dir, 'verdicts.jsonl'));
+  await using calls = await openJsonl(join(plan.dir, 'calls.jsonl'));
+  await using proxy = await startProxy({
+    blobs: context.blobs,
+    calls,
+    upstream: { baseUrl: plan.inference.baseUrl, apiKey: plan.inference.apiKey, model: plan.inference.model },
+  });
+  let inARow = 0;
+  let done = todo.length - open.length;
+  await forEachLimited(
+    open,
+    { concurrency: context.concurrency, signal: context.signal },
+    async ({ task, attempt, id }) => {
+      for (let tries = 0; ; tries++) {
+        const outcome = await runOne(context, plan, { proxy, sandboxes, task, attempt, id });
+        if (context.signal.aborted) return; // what was in flight is done again, it was not the model's fault
+        await episodes.append(outcome.episode);
+        await verdicts.append(outcome.verdict);
+        outcomes.set(id, outcome);
+        if (isSettled(outcome)) {
+          inARow = 0;
+          break;
+        }
+        if (++inARow >= failuresInARow(context.concurrency)) throw stoppedBecause(outcome.verdict.failure!, inARow);
+        if (tries >= context.limits.retries) break;
+        await sleep(500 * 2 ** tries, undefined, { signal: context.signal }).catch(() => {});
+      }
+      bar.update(++done, note());
+    },
+  );
+  context.signal.throwIfAborted();
+  bar.end(note());
+  return outcomes;
+}
+
+/** One execution from sandbox to verdict. Failures become part of the outcome; only programming errors are thrown. */
+async function runOne(
+  context: StageContext,
+  plan: RolloutPlan,
+  {
+    proxy,
+    sandboxes,
+    task,
+    attempt,
+    id,
+  }: { proxy: Proxy; sandboxes: SandboxDriver; task: Task; attempt: number; id: string },
+): Promise<Outcome> {
+  const session = randomBytes(8).toString('hex');
+  const startedAt = Date.now();
+  const version = plan.inference.version();
+  const channel = proxy.openEpisode({
+    episode: id,
+    task: task.id,
+    session,
+    limits: { calls: context.limits.calls, tokens: context.limits.tokens, wallMs: context.limits.wallS * 1000 },
+  });
+  let end: HarnessEnd & { failure?: Failure };
+  let patch: BlobRef | null = null;
+  let bytes = Buffer.alloc(0);
+  try {
+    await using sandbox: Sandbox = await sandboxes.create({
+      id,
+      workspace: task.workspace,
+      ...context.sandbox,
+      lifetimeMs: context.limits.wallS * 1000 + 60_000,
+    });
+    end = await context.harness.run({
+      episode: id,
+      statement: task.statement,
+      endpoint: { baseUrl: channel.baseUrl, apiKey: channel.apiKey, model: plan.inference.model },
+      sandbox,
+      sampling: plan.sampling,
+      signal: AbortSignal.any([context.signal, AbortSignal.timeout(context.limits.wallS * 1000 + 30_000)]),
+    });
+    bytes = await takePatch(sandbox, { baseCommit: task.baseCommit, timeoutMs: 60_000 });
+    if (bytes.length > 0) patch = await context.blobs.put(bytes);
+    if (channel.stats().calls === 0) {
+      throw new OrchardError({
+        owner: 'harness',
+        code: 'no_calls',
+        id,
+        cause: `the harness ended ${id} without one model call`,
+        wayOut: 'look at the harness settings of the recipe',
+      });
+    }
+  } catch (error) {
+    const failure = failureOf(error, {
+      owner: 'harness',
+      code: 'episode_failed',
+      id,
+      wayOut: 'run again; if it stays, see `orchard show`',
+    });
+    end = { kind: 'failed', detail: failure.cause, oddities: { unknownTools: 0, unparsable: 0 }, failure };
+  } finally {
+    await channel.close();
+  }
+  const failure = end.failure ?? channel.stats().failure;
+  const stats = channel.stats();
+  const episode: Episode = {
+    v: 'orchard.episode/1',
+    id,
+    session,
+    task: task.id,
+    attempt,
+    harness: { name: context.harness.name, version: context.harness.version },
+    model: { name: plan.inference.model, version },
+    sampling: { temperature: plan.sampling.temperature, topP: plan.sampling.topP },
+    end: failure ? { kind: 'failed', detail: end.detail, failure } : { kind: end.kind, detail: end.detail },
+    calls: stats.calls,
+    tokens: stats.tokens,
+    patch: failure ? null : patch,
+    oddities: end.oddities,
+    startedAt,
+    endedAt: Date.now(),
+  };
+  if (failure) {
+    return {
+      task,
+      episode,
+      verdict: {
+        v: 'orchard.verdict/1',
+        episode: id,
+        task: task.id,
+        class: 'infrastructure',
+        resolved: false,
+        tests: {},
+        log: null,
+        ms: 0,
+        failure,
+      },
+    };
+  }
+  const verdict = await context.benchmark.grade(task, bytes, {
+    episode: id,
+    sandboxes,
+    blobs: context.blobs,
+    memoryMiB: context.sandbox.memoryMiB,
+    processes: context.sandbox.processes,
+    signal: context.signal,
+  });
+  return { task, episode, verdict };
+}
+
+function stoppedBecause(last: Failure, times: number): OrchardError {
+  return new OrchardError({
+    ...last,
+    cause: `${last.cause} (${times} infrastructure failures in a row, stopped; nothing done is lost)`,
+  });
+}
+
+export interface Counts {
+  resolved: number;
+  failed: number;
+  empty_patch: number;
+  infrastructure: number;
+  unknown: number;
+}
+
+/** Every outcome in exactly one class. */
+export function countOutcomes(outcomes: Iterable<Outcome>): Counts {
+  const counts: Counts = { resolved: 0, failed: 0, empty_patch: 0, infrastructure: 0, unknown: 0 };
+  for (const { verdict } of outcomes) {
+    if (verdict.class === 'graded') counts[verdict.resolved ? 'resolved' : 'failed']++;
+    else counts[verdict.class]++;
+  }
+  return counts;
+}
+
+const countWords = (outcomes: Iterable<Outcome>): string =>
+  Object.entries(countOutcomes(outcomes))
+    .filter(([name, count]) => count > 0 || name === 'resolved' || name === 'infrastructure')
+    .map(([name, count]) => `${count} ${name.replace('_', ' ')}`)
+    .join(', ');
+
+/**
+ * @throws OrchardError when so many attempts failed for reasons of the infrastructure that the rest says nothing
+ */
+export function checkInfrastructure(outcomes: Map<string, Outcome>, id: string): void {
+  const failed = [...outcomes.values()].filter((outcome) => outcome.verdict.class === 'infrastructure');
+  const first = failed[0]?.verdict.failure;
+  if (first && failed.length > 0.1 * outcomes.size) {
+    throw new OrchardError({
+      ...first,
+      id,
+      cause: `${failed.length} of ${outcomes.size} attempts of ${id} failed for reasons of the infrastructure, the first: ${first.cause}`,
+      wayOut: `${first.wayOut}; then run the same command again, only those are repeated`,
+    });
+  }
+}
