@@ -1,0 +1,41 @@
+import { existsSync } from 'node:fs';
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { userError } from '../core/errors.ts';
+import { isReady, readJson } from '../core/folder.ts';
+import { lockHolder } from '../core/lock.ts';
+import { Recipe } from '../recipe/schema.ts';
+import { planStages, type PlannedStage } from '../recipe/run.ts';
+
+export interface RunView {
+  name: string;
+  dir: string;
+  recipe: Recipe;
+  stages: PlannedStage[];
+}
+
+export type RunState = 'running' | 'finished' | 'stopped';
+
+/** A run by its name in `runsDir`, or by its folder. @throws OrchardError owner `user` */
+export async function openRun(name: string, runsDir: string): Promise<RunView> {
+  const dir = name.includes('/') ? name : join(runsDir, name);
+  if (!existsSync(join(dir, 'recipe.json'))) throw userError(name, `there is no run ${name} in ${runsDir}`, 'see `orchard list` for the runs');
+  const recipe = Recipe.parse(await readJson(join(dir, 'recipe.json')));
+  return { name: recipe.name, dir, recipe, stages: planStages(recipe) };
+}
+
+export async function stateOf({ dir, stages }: Pick<RunView, 'dir' | 'stages'>): Promise<RunState> {
+  if (await lockHolder(dir)) return 'running';
+  return stages.every(({ name }) => isReady(join(dir, name))) ? 'finished' : 'stopped';
+}
+
+export async function listRuns(runsDir: string): Promise<{ name: string; state: RunState }[]> {
+  const names = await readdir(runsDir).catch(() => []);
+  const runs = names.filter((name) => existsSync(join(runsDir, name, 'recipe.json')));
+  return Promise.all(
+    runs.map(async (name) => {
+      const view = await openRun(name, runsDir);
+      return { name, state: await stateOf(view) };
+    }),
+  );
+}

@@ -1,0 +1,95 @@
+import { join } from 'node:path';
+import { type KeyStep, judgeMessages, parseKeySteps } from '../algo/credit.ts';
+import { failureOf, OrchardError } from '../core/errors.ts';
+import { openJsonl, readJsonl } from '../core/jsonl.ts';
+import { retry } from '../core/retry.ts';
+import type { JudgedEpisode } from '../ports/benchmark.ts';
+import type { Inference } from '../ports/inference.ts';
+import type { StageContext } from './context.ts';
+import { z } from 'zod';
+
+/** values.jsonl: the judge's word on one episode, or why there is none. Kept, so that a judge is paid once. */
+export const JudgeRecord = z.strictObject({
+  episode: z.string(),
+  steps: z.array(z.strictObject({ step: z.number().int(), value: z.number() })).nullable(),
+  problem: z.string().nullable(),
+  tokens: z.number().int(),
+});
+export type JudgeRecord = z.infer<typeof JudgeRecord>;
+
+export interface Judge extends AsyncDisposable {
+  /** Key steps with P(resolve), or null and why; asks only once per episode. */
+  judge(id: string, episode: JudgedEpisode): Promise<JudgeRecord>;
+}
+
+/**
+ * Opens the recipe's judge, or the benchmark's scripted one, over the values already in `dir`.
+ * @throws OrchardError owner `reward`, code `judge_budget`, once `tokens` are spent
+ */
+export async function openJudge(context: StageContext, { dir, tokens }: { dir: string; tokens: number }): Promise<Judge> {
+  const file = join(dir, 'values.jsonl');
+  const known = new Map<string, JudgeRecord>();
+  for await (const record of readJsonl(file, JudgeRecord)) known.set(record.episode, record);
+  let spent = [...known.values()].reduce((sum, record) => sum + record.tokens, 0);
+  const writer = await openJsonl(file);
+  const model = context.openJudge ? await context.openJudge(join(dir, 'judge')) : null;
+  const scripted = context.benchmark.scripted?.judge;
+
+  const ask = async (id: string, episode: JudgedEpisode): Promise<JudgeRecord> => {
+    if (model === null) {
+      if (!scripted) return { episode: id, steps: null, problem: 'no_judge', tokens: 0 };
+      return { episode: id, steps: scripted(episode), problem: null, tokens: 0 };
+    }
+    if (spent >= tokens) {
+      throw new OrchardError({ owner: 'reward', code: 'judge_budget', id, cause: `the judge has spent its ${tokens} tokens, ${known.size} episodes are judged`, wayOut: 'raise credit.judgeTokens of the stage and run again: judged episodes are kept' });
+    }
+    const reply = await askModel(model, { id, episode, signal: context.signal });
+    spent += reply.tokens;
+    const turns = episode.messages.filter(({ role }) => role === 'assistant').length;
+    try {
+      return { episode: id, steps: parseKeySteps(reply.text, turns), problem: null, tokens: reply.tokens };
+    } catch (error) {
+      return { episode: id, steps: null, problem: (error as Error).message, tokens: reply.tokens };
+    }
+  };
+
+  return {
+    async judge(id, episode) {
+      const before = known.get(id);
+      if (before) return before;
+      const record = await ask(id, episode);
+      known.set(id, record);
+      await writer.append(record);
+      return record;
+    },
+    async [Symbol.asyncDispose]() {
+      await writer[Symbol.asyncDispose]();
+      await model?.[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** @throws OrchardError owner `reward` when the judge cannot be reached or does not answer like a chat model */
+async function askModel(model: Inference, { id, episode, signal }: { id: string; episode: JudgedEpisode; signal: AbortSignal }): Promise<{ text: string; tokens: number }> {
+  const body = JSON.stringify({ model: model.model, temperature: 0, messages: judgeMessages(episode) });
+  try {
+    return await retry({ tries: 4, firstDelayMs: 1000, signal }, async () => {
+      const response = await fetch(`${model.baseUrl}/chat/completions`, {
+        method: 'POST',
+        signal: AbortSignal.any([signal, AbortSignal.timeout(300_000)]),
+        headers: { 'content-type': 'application/json', ...(model.apiKey ? { authorization: `Bearer ${model.apiKey}` } : {}) },
+        body,
+      });
+      const text = await response.text();
+      if (!response.ok) throw new Error(`the judge answered ${response.status}: ${text.slice(0, 200)}`);
+      const reply = JSON.parse(text) as { choices: { message: { content: string } }[]; usage?: { total_tokens?: number } };
+      const content = reply.choices[0]?.message.content;
+      if (typeof content !== 'string') throw new Error(`the judge answered without content: ${text.slice(0, 200)}`);
+      return { text: content, tokens: reply.usage?.total_tokens ?? 0 };
+    });
+  } catch (error) {
+    signal.throwIfAborted();
+    const failure = failureOf(error, { owner: 'reward', code: 'judge_unreachable', id, wayOut: 'check judge in the recipe and run again: judged episodes are kept' });
+    throw new OrchardError(failure, { cause: error });
+  }
+}
