@@ -1,9 +1,231 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { type FileHandle, mkdir, open, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { zstdCompressSync, zstdDecompressSync } from 'node:zlib';
 import type { BlobRef } from '../records/common.ts';
+import { OrchardError } from './errors.ts';
 
-/** Content-addressed bytes of a run. Opened once per process that writes. */
-export interface Blobs extends AsyncDisposable {
-  /** Stores bytes once, compressed. Resolves when they would survive a kill of this process. */
-  put(bytes: Buffer): Promise<BlobRef>;
+/** Content-addressed bytes of a run, read side. */
+export interface BlobReader extends AsyncDisposable {
   /** @throws OrchardError when the blob is missing or its bytes do not hash to its name */
   get(sha256: string): Promise<Buffer>;
+}
+
+/** Content-addressed bytes of a run. Opened once per process that writes. */
+export interface Blobs extends BlobReader {
+  /**
+   * Stores bytes once, compressed. Resolves when they are with the kernel and survive a kill of this process.
+   * `like` names stored bytes that these mostly repeat, as an agent's request repeats the one before: only what
+   * differs is stored, so that an episode takes space linear in its turns.
+   */
+  put(bytes: Buffer, like?: { sha256: string; bytes: Buffer }): Promise<BlobRef>;
+}
+
+/**
+ * A pack is a sequence of records: 32 bytes sha256, u32 stored length, u32 raw length, u8 chain, then for chain > 0
+ * the 32 bytes sha256 of the base, u32 prefix, u32 suffix; then the stored bytes, zstd. The raw bytes are the base's
+ * first `prefix` bytes, the stored ones, and the base's last `suffix` bytes.
+ */
+const HEAD = 41;
+const DELTA = 40;
+/** Longest way from a record to one that stands alone: reading stays cheap. */
+const MAX_CHAIN = 16;
+/** Below this the reference costs as much as it saves. */
+const MIN_SHARED_BYTES = 256;
+
+interface Place {
+  pack: FileHandle;
+  /** Where the stored bytes start. */
+  offset: number;
+  stored: number;
+  raw: number;
+  chain: number;
+  base: { sha256: string; prefix: number; suffix: number } | null;
+}
+
+export async function openBlobsReader(dir: string): Promise<BlobReader> {
+  const { places, packs } = await scan(dir);
+  return {
+    get: (sha256) => read(places, sha256),
+    async [Symbol.asyncDispose]() {
+      for (const pack of packs) await pack.close();
+    },
+  };
+}
+
+export async function openBlobs(dir: string): Promise<Blobs> {
+  await mkdir(dir, { recursive: true });
+  const { places, packs } = await scan(dir);
+  // A pack of its own for each writer: a torn end belongs to a dead process and is never written behind.
+  const own = await open(join(dir, `${Date.now()}-${process.pid}-${randomBytes(3).toString('hex')}.pack`), 'ax+');
+  packs.push(own);
+  let end = 0;
+  let waiting: Buffer[] = [];
+  let writing: Promise<void> | null = null;
+  let last: Promise<void> = Promise.resolve();
+  const pending = new Map<string, Promise<void>>();
+  const drain = async (): Promise<void> => {
+    await Promise.resolve();
+    const chunks = waiting;
+    waiting = [];
+    writing = null;
+    await own.appendFile(Buffer.concat(chunks));
+  };
+  return {
+    async put(bytes, like) {
+      const sha256 = createHash('sha256').update(bytes).digest('hex');
+      const ref = { sha256, bytes: bytes.length };
+      if (places.has(sha256)) {
+        await pending.get(sha256);
+        return ref;
+      }
+      const { head, stored, chain, base } = encode(
+        sha256,
+        bytes,
+        like && { ...like, chain: places.get(like.sha256)?.chain },
+      );
+      places.set(sha256, {
+        pack: own,
+        offset: end + head.length,
+        stored: stored.length,
+        raw: bytes.length,
+        chain,
+        base,
+      });
+      end += head.length + stored.length;
+      waiting.push(head, stored);
+      if (writing === null) {
+        writing = last.then(drain);
+        last = writing;
+      }
+      pending.set(sha256, writing);
+      try {
+        await writing;
+      } finally {
+        pending.delete(sha256);
+      }
+      return ref;
+    },
+    async get(sha256) {
+      await last;
+      return read(places, sha256);
+    },
+    async [Symbol.asyncDispose]() {
+      await last.catch(() => {}); // whoever stored was told
+      for (const pack of packs) await pack.close();
+    },
+  };
+}
+
+interface Encoded {
+  head: Buffer;
+  stored: Buffer;
+  chain: number;
+  base: Place['base'];
+}
+
+function encode(
+  sha256: string,
+  bytes: Buffer,
+  like: { sha256: string; bytes: Buffer; chain: number | undefined } | undefined,
+): Encoded {
+  let base: Place['base'] = null;
+  let chain = 0;
+  if (like?.chain !== undefined && like.chain < MAX_CHAIN) {
+    const prefix = sharedPrefix(bytes, like.bytes);
+    const suffix = sharedSuffix(bytes, like.bytes, prefix);
+    if (prefix + suffix >= MIN_SHARED_BYTES) {
+      base = { sha256: like.sha256, prefix, suffix };
+      chain = like.chain + 1;
+    }
+  }
+  const stored = zstdCompressSync(base ? bytes.subarray(base.prefix, bytes.length - base.suffix) : bytes);
+  const head = Buffer.alloc(base ? HEAD + DELTA : HEAD);
+  head.write(sha256, 0, 'hex');
+  head.writeUInt32LE(stored.length, 32);
+  head.writeUInt32LE(bytes.length, 36);
+  head.writeUInt8(chain, 40);
+  if (base) {
+    head.write(base.sha256, 41, 'hex');
+    head.writeUInt32LE(base.prefix, 73);
+    head.writeUInt32LE(base.suffix, 77);
+  }
+  return { head, stored, chain, base };
+}
+
+const BLOCK = 4096;
+
+function sharedPrefix(a: Buffer, b: Buffer): number {
+  const limit = Math.min(a.length, b.length);
+  let at = 0;
+  while (at + BLOCK <= limit && a.compare(b, at, at + BLOCK, at, at + BLOCK) === 0) at += BLOCK;
+  while (at < limit && a[at] === b[at]) at++;
+  return at;
+}
+
+function sharedSuffix(a: Buffer, b: Buffer, prefix: number): number {
+  const limit = Math.min(a.length, b.length) - prefix;
+  let at = 0;
+  while (
+    at + BLOCK <= limit &&
+    a.compare(b, b.length - at - BLOCK, b.length - at, a.length - at - BLOCK, a.length - at) === 0
+  )
+    at += BLOCK;
+  while (at < limit && a[a.length - 1 - at] === b[b.length - 1 - at]) at++;
+  return at;
+}
+
+/** Where everything is; a record that its writer did not finish ends its pack. */
+async function scan(dir: string): Promise<{ places: Map<string, Place>; packs: FileHandle[] }> {
+  const places = new Map<string, Place>();
+  const packs: FileHandle[] = [];
+  const names = await readdir(dir).catch(() => [] as string[]);
+  for (const name of names.filter((each) => each.endsWith('.pack')).sort()) {
+    const pack = await open(join(dir, name), 'r');
+    packs.push(pack);
+    const { size } = await pack.stat();
+    const head = Buffer.alloc(HEAD + DELTA);
+    for (let at = 0; at + HEAD <= size; ) {
+      await pack.read(head, 0, head.length, at);
+      const stored = head.readUInt32LE(32);
+      const chain = head.readUInt8(40);
+      const offset = at + HEAD + (chain > 0 ? DELTA : 0);
+      if (offset + stored > size) break;
+      const base =
+        chain > 0
+          ? { sha256: head.toString('hex', 41, 73), prefix: head.readUInt32LE(73), suffix: head.readUInt32LE(77) }
+          : null;
+      places.set(head.toString('hex', 0, 32), { pack, offset, stored, raw: head.readUInt32LE(36), chain, base });
+      at = offset + stored;
+    }
+  }
+  return { places, packs };
+}
+
+async function read(places: Map<string, Place>, sha256: string): Promise<Buffer> {
+  const place = places.get(sha256);
+  const broken = (cause: string): OrchardError =>
+    new OrchardError({
+      owner: 'user',
+      code: 'blob_broken',
+      id: sha256,
+      cause,
+      wayOut: 'the run folder was changed by something else: restore blobs/ from a copy',
+    });
+  if (!place) throw broken(`blob ${sha256} is missing`);
+  const stored = Buffer.alloc(place.stored);
+  await place.pack.read(stored, 0, place.stored, place.offset);
+  let bytes: Buffer;
+  try {
+    bytes = zstdDecompressSync(stored, { maxOutputLength: Math.max(1, place.raw) });
+  } catch (error) {
+    throw broken(`blob ${sha256} cannot be decompressed: ${(error as Error).message}`);
+  }
+  if (place.base) {
+    const base = await read(places, place.base.sha256);
+    bytes = Buffer.concat([base.subarray(0, place.base.prefix), bytes, base.subarray(base.length - place.base.suffix)]);
+  }
+  if (createHash('sha256').update(bytes).digest('hex') !== sha256)
+    throw broken(`blob ${sha256} does not hash to its name`);
+  return bytes;
 }

@@ -4,7 +4,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
  * Calls `work` until it succeeds, at most `tries` times, waiting twice as long each time (half of it random, so that
  * many callers do not return at once). Throws the last error, or the abort reason.
  */
-export async function retry<T>(options: { tries: number; firstDelayMs: number; signal: AbortSignal }, work: () => Promise<T>): Promise<T> {
+export async function retry<T>(
+  options: { tries: number; firstDelayMs: number; signal: AbortSignal },
+  work: () => Promise<T>,
+): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     try {
       return await work();

@@ -46,11 +46,19 @@ interface Made {
 function makeFunction(source: Random): Made {
   const name = makeName(source);
   const [a, b] = [makeWord(source), makeWord(source)];
-  const head = source.pick([`def ${name}(${a}, ${b}):`, `def ${name}(${a}, ${b}):`, `def ${name}(${a}, ${b}=${source.int(0, 99)}):`]);
+  const head = source.pick([
+    `def ${name}(${a}, ${b}):`,
+    `def ${name}(${a}, ${b}):`,
+    `def ${name}(${a}, ${b}=${source.int(0, 99)}):`,
+  ]);
   const body = source.pick([
     () => [`    return ${expression(source, [a, b])}`],
     () => [`    ${a} = ${expression(source, [a, b])}`, `    return ${a}`],
-    () => [`    if ${a} is ${source.pick(['', 'not '])}None:`, `        return ${b}`, `    return ${expression(source, [a, b])}`],
+    () => [
+      `    if ${a} is ${source.pick(['', 'not '])}None:`,
+      `        return ${b}`,
+      `    return ${expression(source, [a, b])}`,
+    ],
   ])();
   return { name, lines: [head, ...body] };
 }
@@ -67,7 +75,9 @@ function makeWorld(source: Random): World {
   for (let count = source.int(1, 3); count > 0; count--) {
     const path = `${pack}/${makeWord(source)}.${source.pick(['py', 'py', 'py', 'txt'])}`;
     const lines: string[] = [];
-    if (path.endsWith('.txt')) for (let line = source.int(2, 6); line > 0; line--) lines.push(`${makeWord(source)} ${makeWord(source)} ${source.int(0, 99)}`);
+    if (path.endsWith('.txt'))
+      for (let line = source.int(2, 6); line > 0; line--)
+        lines.push(`${makeWord(source)} ${makeWord(source)} ${source.int(0, 99)}`);
     else {
       for (let each = source.int(1, 3); each > 0; each--) {
         const made = makeFunction(source);
@@ -98,7 +108,11 @@ class Session {
   run(command: string, output: string): string {
     const id = `call_${this.messages.length}`;
     this.messages.push(
-      { role: 'assistant', content: null, tool_calls: [{ id, type: 'function', function: { name: 'bash', arguments: JSON.stringify({ command }) } }] },
+      {
+        role: 'assistant',
+        content: null,
+        tool_calls: [{ id, type: 'function', function: { name: 'bash', arguments: JSON.stringify({ command }) } }],
+      },
       { role: 'tool', tool_call_id: id, content: output },
     );
     return output;
@@ -120,14 +134,26 @@ class Session {
 
   submit(): void {
     const id = `call_${this.messages.length}`;
-    this.messages.push({ role: 'assistant', content: null, tool_calls: [{ id, type: 'function', function: { name: 'bash', arguments: JSON.stringify({ command: SUBMIT }) } }] });
+    this.messages.push({
+      role: 'assistant',
+      content: null,
+      tool_calls: [
+        { id, type: 'function', function: { name: 'bash', arguments: JSON.stringify({ command: SUBMIT }) } },
+      ],
+    });
   }
 }
 
 /** One token of a line for another of its kind. */
 function changed(source: Random, line: string): { after: string; from: string; to: string } | null {
   const options: [string, string][] = [];
-  for (const group of [OPERATORS, CALLS.map((call) => `${call}(`), METHODS.map((method) => `.${method}(`), ['[0]', '[1]', '[-1]', '[2]'], [' is None', ' is not None']]) {
+  for (const group of [
+    OPERATORS,
+    CALLS.map((call) => `${call}(`),
+    METHODS.map((method) => `.${method}(`),
+    ['[0]', '[1]', '[-1]', '[2]'],
+    [' is None', ' is not None'],
+  ]) {
     for (const word of group) {
       if (!line.includes(word)) continue;
       const other = source.pick(group.filter((each) => each !== word));
@@ -137,7 +163,9 @@ function changed(source: Random, line: string): { after: string; from: string; t
   const number = /\d+/.exec(line);
   if (number) options.push([number[0], String(source.int(0, 99))]);
   const variable = /\b[a-z]{3,}\b/g;
-  const names = [...line.matchAll(variable)].map((match) => match[0]).filter((name) => !['def', 'return', 'not', 'None', 'and', 'range', ...CALLS, ...METHODS].includes(name));
+  const names = [...line.matchAll(variable)]
+    .map((match) => match[0])
+    .filter((name) => !['def', 'return', 'not', 'None', 'and', 'range', ...CALLS, ...METHODS].includes(name));
   if (names.length > 0) options.push([source.pick(names), makeWord(source)]);
   if (options.length === 0) return null;
   const [from, to] = source.pick(options);
@@ -152,14 +180,24 @@ const showLine: Request = (session, { source }) => {
   const count = session.files[path]!.split('\n').length - 1;
   const from = source.int(1, count);
   const to = Math.min(count, from + source.pick([0, 0, 1, 2]));
-  session.ask(from === to ? source.pick([`Show line ${from} of ${path}.`, `What is on line ${from} of ${path}?`]) : source.pick([`Show lines ${from} to ${to} of ${path}.`, `Print ${path} from line ${from} to ${to}.`]));
+  session.ask(
+    from === to
+      ? source.pick([`Show line ${from} of ${path}.`, `What is on line ${from} of ${path}?`])
+      : source.pick([`Show lines ${from} to ${to} of ${path}.`, `Print ${path} from line ${from} to ${to}.`]),
+  );
   session.print(path, { from, to });
 };
 
 const findFunction: Request = (session, { source, world }) => {
   if (world.functions.length === 0) return showLine(session, { source, world });
   const { made } = source.pick(world.functions);
-  session.ask(source.pick([`Where is \`${made.name}\`?`, `Find the definition of \`${made.name}\`.`, `\`${made.name}\` - show me what it does.`]));
+  session.ask(
+    source.pick([
+      `Where is \`${made.name}\`?`,
+      `Find the definition of \`${made.name}\`.`,
+      `\`${made.name}\` - show me what it does.`,
+    ]),
+  );
   session.grep(`def ${made.name}`, 2);
 };
 
@@ -178,7 +216,12 @@ const editLine: Request = (session, { source, world }) => {
   const before = lines[line - 1]!;
   const change = changed(source, before);
   if (!change) return showLine(session, { source, world });
-  session.ask(source.pick([`On line ${line} of ${path} change ${change.from} to ${change.to}.`, `${path} line ${line}: ${change.to} instead of ${change.from}.`]));
+  session.ask(
+    source.pick([
+      `On line ${line} of ${path} change ${change.from} to ${change.to}.`,
+      `${path} line ${line}: ${change.to} instead of ${change.from}.`,
+    ]),
+  );
   session.edit(path, { line, before, after: change.after });
   if (source.next() < 0.5) session.print(path, { from: line, to: line });
 };
@@ -187,7 +230,7 @@ const editLine: Request = (session, { source, world }) => {
 const editFunction: Request = (session, { source, world }) => {
   if (world.functions.length === 0) return editLine(session, { source, world });
   const { path, made } = source.pick(world.functions);
-  const at = source.int(0, made.lines.length - 1);
+  const at = source.int(0, Math.min(2, made.lines.length - 1)); // what grep -A2 will show
   const before = made.lines[at]!;
   const lines = session.files[path]!.split('\n');
   const line = lines.indexOf(before, lines.indexOf(made.lines[0]!)) + 1;
@@ -228,7 +271,15 @@ function pickRequest(source: Random): Request {
  * Shell work in made-up repositories: finding, showing, and edits that the request spells out. Nothing here says what
  * code ought to do, which is what the tasks ask.
  */
-export function* corpus({ documents, seed, system }: { documents: number; seed: number; system: string }): Iterable<Document> {
+export function* corpus({
+  documents,
+  seed,
+  system,
+}: {
+  documents: number;
+  seed: number;
+  system: string;
+}): Iterable<Document> {
   const source = random(seed);
   for (let count = 0; count < documents; count++) {
     const world = makeWorld(source);

@@ -40,7 +40,8 @@ export const judge: ScriptedJudge = ({ task, messages, verdict }) => {
   return values;
 };
 
-const substituteText = (text: string, { before, after }: { before: string; after: string }): string => text.replace(before, () => after);
+const substituteText = (text: string, { before, after }: { before: string; after: string }): string =>
+  text.replace(before, () => after);
 
 function commandsOf({ tool_calls }: ChatMessage): string[] {
   return (tool_calls ?? []).flatMap((call) => {

@@ -43,7 +43,10 @@ interface Written {
   defect: Defect;
 }
 
-function makeRow(index: number, { split, source, vocabulary, names }: { split: string; source: Random; vocabulary: Words; names: () => string }): Row {
+function makeRow(
+  index: number,
+  { split, source, vocabulary, names }: { split: string; source: Random; vocabulary: Words; names: () => string },
+): Row {
   const [pack, ...rest] = source.shuffle(vocabulary.nouns) as [string, ...string[]];
   const modules = rest.splice(0, 3);
   const write = (): Written => {
@@ -54,13 +57,18 @@ function makeRow(index: number, { split, source, vocabulary, names }: { split: s
   const broken = source.int(0, modules.length - 1);
   const target = source.pick(functions[broken]!);
   // One task in ten hides the wrong line behind a function of another module that only calls it.
-  const outer = source.next() < 0.1 && target.defect.kind !== 'default' ? { name: names(), module: (broken + 1) % modules.length } : null;
+  const outer =
+    source.next() < 0.1 && target.defect.kind !== 'default'
+      ? { name: names(), module: (broken + 1) % modules.length }
+      : null;
   const asked = outer?.name ?? target.name;
   const filesOf = (fixed: boolean): Map<string, string[]> =>
     new Map(
       modules.map((module, position) => {
         const lines = functions[position]!.flatMap(({ name, defect }) => {
-          const body = defect.right.map((line, at) => (name === target.name && !fixed && at === defect.line ? defect.wrong : line));
+          const body = defect.right.map((line, at) =>
+            name === target.name && !fixed && at === defect.line ? defect.wrong : line,
+          );
           return [...body.map((line) => line.replaceAll(NAME, name)), '', ''];
         });
         if (outer?.module === position) {
@@ -74,14 +82,20 @@ function makeRow(index: number, { split, source, vocabulary, names }: { split: s
     );
   const before = filesOf(false);
   const after = filesOf(true);
-  const visible = functions.flatMap((list, position) => list.filter(({ name }) => name !== target.name).map((each) => ({ ...each, module: modules[position]! })));
+  const visible = functions.flatMap((list, position) =>
+    list.filter(({ name }) => name !== target.name).map((each) => ({ ...each, module: modules[position]! })),
+  );
   const shown = visible.slice(0, 2);
   const askedModule = outer ? modules[outer.module]! : modules[broken]!;
   const hidden = testFile(pack, 'TestIssue', [{ name: asked, module: askedModule, calls: target.defect.calls }]);
   const files: Record<string, string> = { [`${pack}/__init__.py`]: '', 'tests/__init__.py': '' };
   for (const [path, lines] of before) files[path] = `${lines.join('\n')}\n`;
   if (shown.length > 0) {
-    files['tests/test_base.py'] = `${testFile(pack, 'TestBase', shown.map(({ name, module, defect }) => ({ name, module, calls: defect.calls }))).join('\n')}\n`;
+    files['tests/test_base.py'] = `${testFile(
+      pack,
+      'TestBase',
+      shown.map(({ name, module, defect }) => ({ name, module, calls: defect.calls })),
+    ).join('\n')}\n`;
   }
   const path = `${pack}/${modules[broken]}.py`;
   const id = `tiny__${pack}-${split}-${index}`;
@@ -101,13 +115,21 @@ function makeRow(index: number, { split, source, vocabulary, names }: { split: s
   };
 }
 
-function testFile(pack: string, suite: string, tested: { name: string; module: string; calls: [string, string][] }[]): string[] {
+function testFile(
+  pack: string,
+  suite: string,
+  tested: { name: string; module: string; calls: [string, string][] }[],
+): string[] {
   return [
     'import unittest',
     ...tested.map(({ name, module }) => `from ${pack}.${module} import ${name}`),
     '',
     '',
     `class ${suite}(unittest.TestCase):`,
-    ...tested.flatMap(({ name, calls }) => [`    def test_${name}(self):`, ...calls.map(([args, result]) => `        self.assertEqual(${name}(${args}), ${result})`), '']),
+    ...tested.flatMap(({ name, calls }) => [
+      `    def test_${name}(self):`,
+      ...calls.map(([args, result]) => `        self.assertEqual(${name}(${args}), ${result})`),
+      '',
+    ]),
   ].slice(0, -1);
 }

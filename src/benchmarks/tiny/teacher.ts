@@ -35,7 +35,10 @@ export const teacher: Script = ({ task, episode, messages }) => {
   return { content: null, commands: [command] };
 };
 
-function nextCommand(task: Task, { plan, episode, messages }: { plan: Plan; episode: string; messages: ChatMessage[] }): string {
+function nextCommand(
+  task: Task,
+  { plan, episode, messages }: { plan: Plan; episode: string; messages: ChatMessage[] },
+): string {
   const commands = messages.flatMap(({ tool_calls }) => (tool_calls ?? []).map(commandOf));
   const seen = messages.filter(({ role }) => role === 'tool').map(({ content }) => content ?? '');
   const gold = goldOf(task);
@@ -56,17 +59,26 @@ function nextCommand(task: Task, { plan, episode, messages }: { plan: Plan; epis
   }
   if (edits.length === 1) {
     if (commands.at(-1) !== look) return look;
-    if (plan === 'undoes') return sedCommand(path, { line, before: gold.after, after: wrongVersion(gold.after, { episode, avoid: gold.after }) });
+    if (plan === 'undoes')
+      return sedCommand(path, {
+        line,
+        before: gold.after,
+        after: wrongVersion(gold.after, { episode, avoid: gold.after }),
+      });
   }
   return SUBMIT;
 }
 
 const search = (name: string): string => `grep -rn -A2 'def ${name}' .`;
 
-const commandOf = (call: NonNullable<ChatMessage['tool_calls']>[number]): string => (JSON.parse(call.function.arguments) as { command: string }).command;
+const commandOf = (call: NonNullable<ChatMessage['tool_calls']>[number]): string =>
+  (JSON.parse(call.function.arguments) as { command: string }).command;
 
 /** Where an observation of grep shows the line that has to change. */
-function findLine(observations: string[], { path, before }: { path: string; before: string }): { path: string; line: number } | null {
+function findLine(
+  observations: string[],
+  { path, before }: { path: string; before: string },
+): { path: string; line: number } | null {
   for (const text of observations) {
     for (const shown of text.split('\n')) {
       const match = /^\.\/(.+?\.py)[:-](\d+)[:-](.*)$/.exec(shown);
@@ -84,7 +96,9 @@ function calledFunction(observation: string, asked: string): string | null {
 
 function otherFunction(task: Task, episode: string): string {
   const text = task.workspace.kind === 'files' ? Object.values(task.workspace.files).join('\n') : '';
-  const names = [...text.matchAll(/^def (\w+)/gm)].map((match) => match[1]!).filter((name) => name !== askedFunction(task));
+  const names = [...text.matchAll(/^def (\w+)/gm)]
+    .map((match) => match[1]!)
+    .filter((name) => name !== askedFunction(task));
   return names.length > 0 ? random(unitHash('other', episode) * 2 ** 32).pick(names) : askedFunction(task);
 }
 
@@ -92,7 +106,12 @@ function otherFunction(task: Task, episode: string): string {
 function breakSomething(observation: string, episode: string): string | null {
   for (const shown of observation.split('\n')) {
     const match = /^\.\/(.+?\.py)-(\d+)-(.*)$/.exec(shown);
-    if (match?.[3]?.trim()) return sedCommand(match[1]!, { line: Number(match[2]), before: match[3], after: wrongVersion(match[3], { episode, avoid: match[3] }) });
+    if (match?.[3]?.trim())
+      return sedCommand(match[1]!, {
+        line: Number(match[2]),
+        before: match[3],
+        after: wrongVersion(match[3], { episode, avoid: match[3] }),
+      });
   }
   return null;
 }
@@ -107,7 +126,11 @@ const CONFUSIONS: [string, string][] = [
 /** The line with one thing taken for another; a number goes up by one when nothing else fits. */
 function wrongVersion(line: string, { episode, avoid }: { episode: string; avoid: string }): string {
   const fitting = CONFUSIONS.filter(([from]) => line.includes(from)).map(([from, to]) => line.replace(from, to));
-  const numbers = [...line.matchAll(/\d+/g)].map((match) => `${line.slice(0, match.index)}${Number(match[0]) + 1}${line.slice(match.index + match[0].length)}`);
-  const candidates = [...fitting, ...numbers, line.replace('return ', 'return not ')].filter((candidate) => candidate !== line && candidate !== avoid);
+  const numbers = [...line.matchAll(/\d+/g)].map(
+    (match) => `${line.slice(0, match.index)}${Number(match[0]) + 1}${line.slice(match.index + match[0].length)}`,
+  );
+  const candidates = [...fitting, ...numbers, line.replace('return ', 'return not ')].filter(
+    (candidate) => candidate !== line && candidate !== avoid,
+  );
   return candidates[Math.floor(unitHash('wrong', episode) * candidates.length)] ?? `${line} + 1`;
 }

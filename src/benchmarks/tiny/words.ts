@@ -19,7 +19,9 @@ export const words: Record<'train' | 'test', Words> = {
       ranger ribbon river rocket saddle salmon`),
   },
   test: {
-    verbs: list('sum create search fetch form probe choose grow blend gather order clip link read draft cost measure grade'),
+    verbs: list(
+      'sum create search fetch form probe choose grow blend gather order clip link read draft cost measure grade',
+    ),
     nouns: list(`
       acorn almond alpine armor arrow bamboo banner barley bishop blanket blossom border bronze bubble butter button
       cactus camel canal canyon carbon carrot cherry chimney cider cinema cliff clover coast coffee comet compass coral

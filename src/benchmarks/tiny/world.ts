@@ -86,7 +86,10 @@ export function substitutionFor(before: string, after: string): { old: string; n
 
 const WORDS = /\w+|\s+|[^\w\s]+/g;
 
-export function sedCommand(path: string, { line, before, after }: { line: number; before: string; after: string }): string {
+export function sedCommand(
+  path: string,
+  { line, before, after }: { line: number; before: string; after: string },
+): string {
   const { old, new: replacement } = substitutionFor(before, after);
   return `sed -i '${line}s/${old}/${replacement}/' ${path}`;
 }
