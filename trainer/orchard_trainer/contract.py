@@ -7,9 +7,11 @@ import hashlib
 import json
 import math
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -151,7 +153,7 @@ class Batch:
             if offsets[-1] != shard.get("tokens") or handle.get_slice("ids").get_shape() != [offsets[-1]]:
                 raise Refused(f"{where}.tokens: {shard.get('tokens')} tokens do not fit ids of {path}")
             self._shards.append(handle)
-            self._rows += [(number, start, end) for start, end in zip(offsets, offsets[1:])]
+            self._rows += [(number, start, end) for start, end in pairwise(offsets)]
             tokens += offsets[-1]
         if len(self._rows) != field("rows", int) or not self._rows:
             raise Refused(f"{manifest}: rows: {raw['rows']} declared, {len(self._rows)} in the shards")

@@ -2,9 +2,9 @@
 
 import random
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Callable, Iterator
 
 from .contract import Batch, Config, Preempted, Refused
 from .journal import Journal
@@ -45,7 +45,15 @@ class Feed:
     `agree` tells whether any process says yes, so that all of them wait, go on or stop together.
     """
 
-    def __init__(self, config: Config, position: Position, journal: Journal, stopping: Callable[[], bool], agree: Callable[[bool], bool], check: Callable[[Batch], None]):
+    def __init__(
+        self,
+        config: Config,
+        position: Position,
+        journal: Journal,
+        stopping: Callable[[], bool],
+        agree: Callable[[bool], bool],
+        check: Callable[[Batch], None],
+    ):
         self._config, self.position, self._journal = config, position, journal
         self._stopping, self._agree, self._check = stopping, agree, check
 

@@ -4,8 +4,8 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 from .contract import DONE, REFUSED, Refused, read_json, write_folder
 

@@ -1,6 +1,8 @@
 """metrics.jsonl, events.jsonl and the same lines on standard output, one JSON object each."""
 
 import json
+import os
+import sys
 import time
 from pathlib import Path
 
@@ -42,6 +44,9 @@ class Journal:
         if not self._writes:
             return
         text = json.dumps(line)
-        print(text, flush=True)
         with (self._folder / file).open("a") as journal:
             journal.write(text + "\n")
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:
+            sys.stdout = open(os.devnull, "w")  # whoever listened is gone; the files have it all

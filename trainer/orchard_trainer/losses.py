@@ -4,8 +4,8 @@ Shapes: `logits` [N, vocab] in float32, `labels` [N], every stream [N]. A loss r
 gradient and statistics [N] without.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable
 
 import torch
 from torch.nn.functional import cross_entropy

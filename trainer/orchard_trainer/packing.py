@@ -1,93 +1,101 @@
-"""From the rows of an optimizer step to padded tensors with little padding.
+"""From the rows of an optimizer step to tensors without padding.
 
-Rows of like length share a forward pass, padded on the right: causal attention keeps the padding away from
-real tokens, so that no mask is needed and attention stays on its fast path.
+Rows lie behind one another in one sequence; positions start again with each, and attention looks at one row at
+a time. The other layers see one long sequence, which costs less than several padded ones.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, PreTrainedModel
 
 from .contract import Batch
 
-# What starting one more forward and backward pass costs, in tokens' worth of work.
-PASS_COST = 150
+# Architectures whose only way from token to token is plain causal attention. Rows of others travel alone.
+PACKABLE = ("llama", "qwen2", "qwen3", "qwen3_moe")
 
 
 @dataclass(frozen=True)
 class Micro:
-    """Inputs of one forward pass; N is the number of trained tokens in it."""
+    """One forward pass over T tokens, N of them trained."""
 
-    ids: torch.Tensor  # [rows, longest] int64, padded with 0
-    select: torch.Tensor  # [N] places in the flattened hidden states that predict a trained token
+    ids: torch.Tensor  # [1, T] int64
+    positions: torch.Tensor  # [1, T] int64
+    lengths: list[int]  # of the rows, together T
+    select: torch.Tensor  # [N] places that predict a trained token
     labels: torch.Tensor  # [N] the tokens they predict
     weight: torch.Tensor  # [N] float32
     streams: dict[str, torch.Tensor]  # the loss's other streams, [N] each, at the predicted tokens
-    tokens: int  # real tokens
+
+
+def pack_attention(model: PreTrainedModel) -> bool:
+    """Makes the model attend row by row; False where it cannot, so that every row needs a pass of its own."""
+    if model.config.model_type not in PACKABLE or getattr(model.config, "sliding_window", None) is not None:
+        return False
+    AttentionInterface.register("orchard_rows", attend_by_row)
+    model.set_attn_implementation("orchard_rows")
+    return True
+
+
+def attend_by_row(_module, query, key, value, _mask, *, lengths: list[int], scaling: float, dropout: float = 0.0, **_):
+    """Causal attention within each row. query [1, heads, T, d], key and value [1, kv_heads, T, d] -> [1, T, heads, d]."""
+    rows = zip(query.split(lengths, 2), key.split(lengths, 2), value.split(lengths, 2), strict=True)
+    parts = [scaled_dot_product_attention(*row, dropout_p=dropout, is_causal=True, scale=scaling, enable_gqa=True) for row in rows]
+    return torch.cat(parts, 2).transpose(1, 2), None
 
 
 def split_rows(rows: list[int], lengths: list[int], micro_tokens: int, processes: int) -> list[list[list[int]]]:
-    """Rows of the micro-batches of every process, [processes][micro-batches][rows], all of equal count.
+    """Rows of the micro-batches of every process: [processes][micro-batches][rows], as many for each.
 
-    Sorted by length, then cut where padding plus the cost of a pass is least (dynamic programme over the cuts),
-    at most `micro_tokens` padded cells each unless a single row is longer. A process left without work gets
-    empty micro-batches, since all have to take part in every pass. Depends on its arguments alone.
+    Longest first, each to the process with the least to do, then at most `micro_tokens` a pass unless a single
+    row is longer. A process left without work gets empty micro-batches, since all take part in every pass.
+    Depends on the arguments alone, so that every process finds the same.
     """
-    rows = sorted(rows, key=lambda row: (lengths[row], row))
-    share = -(-sum(lengths[row] for row in rows) // processes)
-    cells = min(micro_tokens, share) if processes > 1 else micro_tokens
-    best, cut = [0.0], [0]
-    for end in range(1, len(rows) + 1):
-        longest = lengths[rows[end - 1]]
-        best.append(float("inf"))
-        cut.append(end - 1)
-        for start in range(end - 1, -1, -1):
-            if start < end - 1 and longest * (end - start) > cells:
-                break
-            cost = best[start] + longest * (end - start) + PASS_COST
-            if cost < best[end]:
-                best[end], cut[end] = cost, start
-    micros, end = [], len(rows)
-    while end > 0:
-        micros.append(rows[cut[end] : end])
-        end = cut[end]
-    # Longest first, each to the process with the least to do.
     split: list[list[list[int]]] = [[] for _ in range(processes)]
-    for micro in sorted(micros, key=lambda micro: -len(micro) * lengths[micro[-1]]):
-        min(split, key=lambda mine: sum(len(m) * lengths[m[-1]] for m in mine)).append(micro)
+    load = [0] * processes
+    for row in sorted(rows, key=lambda row: (-lengths[row], row)):
+        process = load.index(min(load))
+        load[process] += lengths[row]
+        mine = split[process]
+        if mine and sum(lengths[other] for other in mine[-1]) + lengths[row] <= micro_tokens:
+            mine[-1].append(row)
+        else:
+            mine.append([row])
     count = max(map(len, split))
     return [mine + [[]] * (count - len(mine)) for mine in split]
 
 
 def collate(batch: Batch, rows: list[int], streams: tuple[str, ...], device: torch.device) -> Micro:
-    """Tensors of one micro-batch. No rows give a pass over one padding token that trains nothing."""
-    longest = max((batch.lengths[row] for row in rows), default=1)
-    ids = np.zeros((max(len(rows), 1), longest), np.int64)
+    """Tensors of one micro-batch. No rows give a pass over one token that trains nothing."""
+    lengths = [batch.lengths[row] for row in rows] or [1]
+    ids = [batch.row(row, "ids").astype(np.int64) for row in rows] or [np.zeros(1, np.int64)]
     select, labels, weight = [], [], []
     others: dict[str, list[np.ndarray]] = {name: [] for name in streams}
-    for number, row in enumerate(rows):
-        tokens = batch.row(row, "ids")
-        ids[number, : len(tokens)] = tokens
+    start = 0
+    for row, tokens in zip(rows, ids, strict=False):
         # The token at place p is predicted at p - 1; the first one has no prediction.
         row_weight = (batch.row(row, "weight") * batch.row(row, "mask"))[1:]
         places = np.flatnonzero(row_weight)
-        select.append(places + number * longest)
-        labels.append(tokens[places + 1].astype(np.int64))
+        select.append(places + start)
+        labels.append(tokens[places + 1])
         weight.append(row_weight[places])
         for name, values in others.items():
             values.append(batch.row(row, name)[places + 1])
+        start += len(tokens)
 
     def joined(parts: list[np.ndarray], kind: type) -> torch.Tensor:
         return torch.from_numpy(np.concatenate(parts) if parts else np.zeros(0, kind)).to(device)
 
     return Micro(
-        ids=torch.from_numpy(ids).to(device),
+        ids=joined(ids, np.int64)[None],
+        positions=joined([np.arange(length) for length in lengths], np.int64)[None],
+        lengths=lengths,
         select=joined(select, np.int64),
         labels=joined(labels, np.int64),
         weight=joined(weight, np.float32),
         streams={name: joined(values, np.float32) for name, values in others.items()},
-        tokens=sum(batch.lengths[row] for row in rows),
     )
 
 

@@ -1,6 +1,7 @@
 """`orchard_trainer train`: runs the job of a folder, or goes on with it, and says how it ended by its exit code."""
 
 import argparse
+import fcntl
 import json
 import os
 import signal
@@ -8,11 +9,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import TextIO
 
 from .contract import DONE, PREEMPTED, REFUSED, Preempted, Refused, load_config, read_json
 from .journal import Journal
 
 PARENT_POLL_S = 1.0
+LOCK_TIMEOUT_S = 120.0
 
 
 def main(argv: list[str]) -> int:
@@ -27,11 +30,13 @@ def main(argv: list[str]) -> int:
         signal.signal(number, lambda *_: stop.set())
     if args.parent_pid is not None:
         threading.Thread(target=watch, args=(args.parent_pid, stop), daemon=True).start()
+    first = os.environ.get("RANK", "0") == "0"
     try:
         config = load_config(args.dir / "trainer.json")
+        lock = hold(args.dir / "trainer.lock", stop) if first else None
         state = args.dir / "state.json"
         if state.exists() and (ended := read_json(state))["finished"]:
-            Journal(args.dir, writes=os.environ.get("RANK", "0") == "0").published(ended["step"], ended["version"])
+            Journal(args.dir, writes=first).published(ended["step"], ended["version"])
             return DONE
         import torch
         from transformers.utils.logging import disable_progress_bar
@@ -42,6 +47,8 @@ def main(argv: list[str]) -> int:
         from .trainer import run
 
         run(args.dir, config, stop.is_set)
+        if lock is not None:
+            lock.close()
     except Refused as refused:
         return ended_with(REFUSED, str(refused))
     except Preempted:
@@ -56,6 +63,22 @@ def ended_with(code: int, sentence: str) -> int:
     if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         Path(file).write_text(json.dumps({"message": sentence}))  # for the launcher, which cannot see the line above
     return code
+
+
+def hold(path: Path, stop: threading.Event) -> TextIO:
+    """Keeps a second trainer out of the job. One left over from a killed driver gets time to write its checkpoint."""
+    file = path.open("w")
+    until = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except BlockingIOError:
+            if stop.is_set():
+                raise Preempted from None
+            if time.monotonic() > until:
+                raise TimeoutError(f"waited {LOCK_TIMEOUT_S:.0f} s for {path}; another trainer works in this folder") from None
+            time.sleep(0.1)
 
 
 def watch(pid: int, stop: threading.Event) -> None:

@@ -4,8 +4,8 @@ import contextlib
 import shutil
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Callable, Iterator
 
 import torch
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
@@ -14,7 +14,7 @@ from .contract import Batch, Config, Preempted, Refused, read_json, write_json
 from .feed import Feed, Position, Step
 from .journal import Journal, weights_folder
 from .losses import loss_of
-from .packing import collate, split_rows, weight_sum
+from .packing import collate, pack_attention, split_rows, weight_sum
 from .publish import publish
 from .schedule import learning_rate
 
@@ -38,7 +38,9 @@ def run(folder: Path, config: Config, stopping: Callable[[], bool]) -> None:
         if (folder / "state.json").exists():
             trainer.version = read_json(folder / "state.json")["version"]
     trainer.journal.rewind(trainer.position.step)
-    trainer.journal.event("started", step=trainer.position.step, checkpoint=checkpoint and str(checkpoint), processes=trainer.args.world_size)
+    trainer.journal.event(
+        "started", step=trainer.position.step, checkpoint=checkpoint and str(checkpoint), processes=trainer.args.world_size
+    )
     try:
         trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
     except Preempted:
@@ -61,37 +63,37 @@ class OrchardTrainer(Trainer):
     """One item of the data loader is one optimizer step, so that a step can have any number of forward passes."""
 
     def __init__(self, folder: Path, config: Config, model: torch.nn.Module, stopping: Callable[[], bool]):
-        super().__init__(
-            model,
-            TrainingArguments(
-                # Checkpoints are written here and renamed into place when they are complete.
-                output_dir=str(folder / "checkpoints" / ".partial"),
-                max_steps=sys.maxsize,  # the feed ends the job
-                learning_rate=config.learningRate,
-                lr_scheduler_type="constant",  # training_step sets the rate: only the feed knows the length of the job
-                weight_decay=config.weightDecay,
-                adam_beta1=config.betas[0],
-                adam_beta2=config.betas[1],
-                optim="adamw_torch_fused",
-                max_grad_norm=config.maxGradNorm,
-                bf16=config.precision == "bf16",
-                use_cpu=not torch.cuda.is_available(),
-                seed=config.seed,
-                logging_steps=1,
-                logging_nan_inf_filter=False,
-                save_strategy="steps",
-                save_steps=config.checkpointEverySteps,
-                ignore_data_skip=True,  # the feed starts at the checkpoint's position
-                ddp_find_unused_parameters=False,
-                disable_tqdm=True,
-                report_to="none",
-            ),
+        arguments = TrainingArguments(
+            # Checkpoints are written here and renamed into place when they are complete.
+            output_dir=str(folder / "checkpoints" / ".partial"),
+            max_steps=sys.maxsize,  # the feed ends the job
+            learning_rate=config.learningRate,
+            lr_scheduler_type="constant",  # training_step sets the rate: only the feed knows the length of the job
+            weight_decay=config.weightDecay,
+            adam_beta1=config.betas[0],
+            adam_beta2=config.betas[1],
+            optim="adamw_torch_fused",
+            max_grad_norm=config.maxGradNorm,
+            bf16=config.precision == "bf16",
+            use_cpu=not torch.cuda.is_available(),
+            seed=config.seed,
+            logging_steps=1,
+            logging_nan_inf_filter=False,
+            save_strategy="steps",
+            save_steps=config.checkpointEverySteps,
+            ignore_data_skip=True,  # the feed starts at the checkpoint's position
+            ddp_find_unused_parameters=False,
+            disable_tqdm=True,
+            report_to="none",
         )
+        arguments._n_gpu = min(arguments.n_gpu, 1)  # one process, one GPU: no DataParallel behind our back
+        super().__init__(model, arguments)
         self.folder, self.config, self.stopping = folder, config, stopping
         self.journal = Journal(folder, writes=self.is_world_process_zero())
         self.position = Position()
         self.version: str | None = None  # published last
         self.finished = False
+        self._packs = pack_attention(model)
         # Logits of the trained places only: the head and the softmax cost as much as a layer or more.
         model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: inputs[0].flatten(0, 1)[self._select])
 
@@ -112,7 +114,9 @@ class OrchardTrainer(Trainer):
         loss_of(batch)
         shape = self.model.config
         if max(batch.lengths) > shape.max_position_embeddings:
-            raise Refused(f"{batch.folder}: row {batch.lengths.index(max(batch.lengths))} has {max(batch.lengths)} tokens, the model's context is {shape.max_position_embeddings}")
+            raise Refused(
+                f"{batch.folder}: row {batch.lengths.index(max(batch.lengths))} has {max(batch.lengths)} tokens, the model's context is {shape.max_position_embeddings}"
+            )
         for row in range(len(batch.lengths)):
             ids = batch.row(row, "ids")
             if len(ids) == 0 or ids.min() < 0 or ids.max() >= shape.vocab_size:
@@ -128,7 +132,8 @@ class OrchardTrainer(Trainer):
         batch, loss = step.batch, loss_of(step.batch)
         # DistributedDataParallel averages gradients; the loss is a sum over processes.
         scale = self.args.world_size / (weight_sum(batch, step.rows) or 1.0)
-        mine = split_rows(step.rows, batch.lengths, self.config.microTokens, self.args.world_size)[self.args.process_index]
+        pass_tokens = self.config.microTokens if self._packs else 0
+        mine = split_rows(step.rows, batch.lengths, pass_tokens, self.args.world_size)[self.args.process_index]
         total = torch.zeros((), device=self.args.device)
         self._stats: dict[str, torch.Tensor] = {}
         for number, rows in enumerate(mine, 1):
@@ -136,7 +141,8 @@ class OrchardTrainer(Trainer):
             self._select = micro.select
             with contextlib.nullcontext() if number == len(mine) else self.accelerator.no_sync(model):
                 with self.compute_loss_context_manager():
-                    logits = model(input_ids=micro.ids, use_cache=False).logits
+                    packed = {"lengths": micro.lengths} if self._packs else {}
+                    logits = model(input_ids=micro.ids, position_ids=micro.positions, use_cache=False, **packed).logits
                 logits = logits.float() if batch.temperature == 1 else logits.float() / batch.temperature
                 values, stats = loss.values(logits, micro.labels, micro.streams, batch.params)
                 part = (values * micro.weight).sum() * scale
@@ -181,7 +187,14 @@ class OrchardTrainer(Trainer):
         version = f"{self.config.versionPrefix}@{number}"
         state = self.accelerator.get_state_dict(self.model_wrapped)
         if self.is_world_process_zero():
-            publish(state, self.model, weights_folder(self.folder, version), base=Path(self.config.model), version=version, dtype=DTYPES[self.config.precision])
+            publish(
+                state,
+                self.model,
+                weights_folder(self.folder, version),
+                base=Path(self.config.model),
+                version=version,
+                dtype=DTYPES[self.config.precision],
+            )
         self.accelerator.wait_for_everyone()
         self.version = version
         self._write_state()

@@ -18,7 +18,9 @@ def write_batch(folder: Path, rows: list[dict], *, shards: int = 1, loss: dict |
         tensors["row_offsets"] = np.cumsum([0, *(len(rows[r]["ids"]) for r in part)], dtype=np.int64)
         path = folder / f"shard_{number:05d}.safetensors"
         save_file(tensors, path)
-        entries.append({"name": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "rows": len(part), "tokens": len(tensors["ids"])})
+        entries.append(
+            {"name": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "rows": len(part), "tokens": len(tensors["ids"])}
+        )
     weights = [np.asarray(row["weight"]) * np.asarray(row["mask"]) for row in rows]
     manifest = {
         "v": "orchard.batch/1",
@@ -29,7 +31,11 @@ def write_batch(folder: Path, rows: list[dict], *, shards: int = 1, loss: dict |
         "loss": loss or {"name": "sft", "params": {}},
         "streams": list(rows[0]),
         "rows": len(rows),
-        "tokens": {"total": sum(len(row["ids"]) for row in rows), "trained": int(sum((w != 0).sum() for w in weights)), "weight": float(sum(w.sum() for w in weights))},
+        "tokens": {
+            "total": sum(len(row["ids"]) for row in rows),
+            "trained": int(sum((w != 0).sum() for w in weights)),
+            "weight": float(sum(w.sum() for w in weights)),
+        },
         "shards": entries,
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))

@@ -24,5 +24,7 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [{"text": f"<|im_start|>user\n{' '.join(draw.choices(words, k=30))}<|im_end|>\n"} for _ in range(50)]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "spec.json").write_text(json.dumps(SPEC))
-    subprocess.run(command("init", "--spec", folder / "spec.json", "--corpus", folder / "corpus.jsonl", "--out", folder / "model"), check=True)
+    subprocess.run(
+        command("init", "--spec", folder / "spec.json", "--corpus", folder / "corpus.jsonl", "--out", folder / "model"), check=True
+    )
     return folder / "model"

@@ -58,7 +58,12 @@ def test_a_manifest_that_does_not_fit_is_refused_by_field(tmp_path, edit, senten
 
 def test_a_wrong_setting_is_refused_by_name(tmp_path):
     path = tmp_path / "trainer.json"
-    for changes, sentence in [({"lr": 1}, "lr: unknown key"), ({"precision": "fp8"}, "precision: expected one of fp32, bf16"), ({"batchRows": 0}, "batchRows: out of range"), ({"learningRate": "1"}, "learningRate: expected float")]:
+    for changes, sentence in [
+        ({"lr": 1}, "lr: unknown key"),
+        ({"precision": "fp8"}, "precision: expected one of fp32, bf16"),
+        ({"batchRows": 0}, "batchRows: out of range"),
+        ({"learningRate": "1"}, "learningRate: expected float"),
+    ]:
         path.write_text(json.dumps(trainer_config(tmp_path, **changes)))
         with pytest.raises(Refused, match=sentence):
             load_config(path)

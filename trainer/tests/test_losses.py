@@ -29,7 +29,10 @@ def rows_of(lengths, *, fractional=False, policy=False):
             }
         )
         if policy:
-            rows[-1] |= {"advantage": [m * draw.uniform(-2, 2) for m in mask], "sampler_logprob": [m * draw.uniform(-6.5, -5) for m in mask]}
+            rows[-1] |= {
+                "advantage": [m * draw.uniform(-2, 2) for m in mask],
+                "sampler_logprob": [m * draw.uniform(-6.5, -5) for m in mask],
+            }
     return rows
 
 
@@ -105,7 +108,13 @@ def test_clipped_equals_trl_on_the_same_tensors(model_dir, tmp_path, temperature
         output_dir=str(tmp_path / "trl"), use_cpu=True, bf16=False, report_to="none", gradient_checkpointing=False, loss_type="bnpo",
         beta=0.0, epsilon=CLIP["clip_low"], epsilon_high=CLIP["clip_high"], temperature=temperature, per_device_train_batch_size=8,
     )  # fmt: skip
-    trainer = GRPOTrainer(model, reward_funcs=lambda completions, **_: [0.0] * len(completions), args=config, train_dataset=Dataset.from_dict({"prompt": ["x"] * 8}), processing_class=AutoTokenizer.from_pretrained(model_dir))
+    trainer = GRPOTrainer(
+        model,
+        reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        args=config,
+        train_dataset=Dataset.from_dict({"prompt": ["x"] * 8}),
+        processing_class=AutoTokenizer.from_pretrained(model_dir),
+    )
     trainer.current_gradient_accumulation_steps = 1
     model.train()
     ids = padded(rows, "ids", 0)

@@ -26,14 +26,21 @@ def sft_rows(count, seed=0):
     draw = random.Random(seed)
     lengths = [draw.randint(8, 120) for _ in range(count)]
     return [
-        {"ids": [draw.randrange(3, 300) for _ in range(n)], "mask": [int(p >= n // 2) for p in range(n)], "weight": [float(p >= n // 2) for p in range(n)]}
+        {
+            "ids": [draw.randrange(3, 300) for _ in range(n)],
+            "mask": [int(p >= n // 2) for p in range(n)],
+            "weight": [float(p >= n // 2) for p in range(n)],
+        }
         for n in lengths
     ]
 
 
 def rl_rows(count, seed=0):
     draw = random.Random(seed)
-    return [{**row, "advantage": [draw.uniform(-1, 1)] * len(row["ids"]), "sampler_logprob": [-5.8 * m for m in row["mask"]]} for row in sft_rows(count, seed)]
+    return [
+        {**row, "advantage": [draw.uniform(-1, 1)] * len(row["ids"]), "sampler_logprob": [-5.8 * m for m in row["mask"]]}
+        for row in sft_rows(count, seed)
+    ]
 
 
 def make_job(folder, model_dir, rows=None, **changes):
@@ -44,7 +51,9 @@ def make_job(folder, model_dir, rows=None, **changes):
 
 
 def write_config(folder, model_dir, **changes):
-    (folder / "trainer.json").write_text(json.dumps(trainer_config(folder, model=str(model_dir), **{"epochs": 2, "microTokens": 500, **changes})))
+    (folder / "trainer.json").write_text(
+        json.dumps(trainer_config(folder, model=str(model_dir), **{"epochs": 2, "microTokens": 500, **changes}))
+    )
 
 
 def start(folder, *launcher):
@@ -116,7 +125,9 @@ def test_two_processes_train_like_one_and_keep_their_exit_code(model_dir, tmp_pa
     run_here(one)
     assert ended(jobs[0])[0] == 0
     assert_close(weights(one), weights(two), 1e-6)
-    assert [line["loss"] for line in lines(one / "metrics.jsonl")] == pytest.approx([line["loss"] for line in lines(two / "metrics.jsonl")], abs=1e-5)
+    assert [line["loss"] for line in lines(one / "metrics.jsonl")] == pytest.approx(
+        [line["loss"] for line in lines(two / "metrics.jsonl")], abs=1e-5
+    )
     code, _, err = ended(jobs[1])
     assert code == 42 and "trainer.json: precision: expected one of fp32, bf16" in err.splitlines()[-1]
 
@@ -132,7 +143,9 @@ def test_a_torn_shard_exits_42_and_is_named(model_dir, tmp_path, capsys):
 def test_sigterm_writes_a_checkpoint_and_exits_143(model_dir, tmp_path):
     folder = make_job(tmp_path, model_dir, rows=rl_rows(32), epochs=1, steps=2, versionPrefix="rl")
     manifest = folder / "batches/step_000000/manifest.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "kind": "rl", "loss": CLIPPED, "sampling": {"temperature": 1.0, "top_p": 1.0}}))
+    manifest.write_text(
+        json.dumps({**json.loads(manifest.read_text()), "kind": "rl", "loss": CLIPPED, "sampling": {"temperature": 1.0, "top_p": 1.0}})
+    )
     job = start(folder)
     waiting = until(job, event="waiting")  # for the second batch folder
     assert waiting["path"].endswith("step_000001/READY")

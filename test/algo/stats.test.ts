@@ -1,0 +1,38 @@
+import { expect, test } from 'vitest';
+import { mcnemar, wilson } from '../../src/algo/stats.ts';
+
+// Newcombe 1998, "Two-sided confidence intervals for the single proportion", table I, method 3.
+test.each([
+  [81, 263, 0.2553, 0.3662],
+  [15, 148, 0.0624, 0.1605],
+  [0, 20, 0, 0.1611],
+  [1, 29, 0.0061, 0.1718],
+])("Wilson's interval of %d of %d is the published one", (successes, total, low, high) => {
+  const [gotLow, gotHigh] = wilson(successes, total);
+  expect(gotLow).toBeCloseTo(low, 4);
+  expect(gotHigh).toBeCloseTo(high, 4);
+});
+
+test('an interval of nothing says nothing, and the ends stay in range', () => {
+  expect(wilson(0, 0)).toEqual([0, 1]);
+  expect(wilson(20, 20)[1]).toBe(1);
+});
+
+// Fagerland, Lydersen and Laake 2013, airway hyper-responsiveness: 7 and 1 changed; complete response: 6 and 16.
+test.each([
+  [1, 7, 0.0703, 0.0391],
+  [6, 16, 0.0525, 0.0347],
+])('McNemar with %d and %d changed gives the published exact p and mid-p', (gained, lost, p, midP) => {
+  const got = mcnemar(gained, lost);
+  expect(got.p).toBeCloseTo(p, 3);
+  expect(got.midP).toBeCloseTo(midP, 3);
+});
+
+test('the test is symmetric, certain of nothing without changes, and holds for large counts', () => {
+  expect(mcnemar(3, 9)).toEqual(mcnemar(9, 3));
+  expect(mcnemar(0, 0)).toEqual({ p: 1, midP: 1 });
+  expect(mcnemar(5, 5).p).toBe(1);
+  const p = mcnemar(400, 100).p;
+  expect(p).toBeGreaterThan(0);
+  expect(p).toBeLessThan(1e-40);
+});
