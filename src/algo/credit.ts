@@ -28,7 +28,8 @@ export function creditOf(keySteps: KeyStep[], turns: number): { values: number[]
   const first = known[0];
   const last = known.at(-1);
   if (!first || !last) throw new RangeError('no key step');
-  if (first.step < 0 || last.step > turns) throw new RangeError(`key steps must lie in 0 to ${turns}, got ${first.step} to ${last.step}`);
+  if (first.step < 0 || last.step > turns)
+    throw new RangeError(`key steps must lie in 0 to ${turns}, got ${first.step} to ${last.step}`);
   const clamp = (value: number): number => Math.min(1, Math.max(0, value));
   let at = 0;
   const values = Array.from({ length: turns + 1 }, (_, step) => {
@@ -45,7 +46,10 @@ export function creditOf(keySteps: KeyStep[], turns: number): { values: number[]
  * Rise segments: maximal runs of turns whose credit is at least `epsilon`; runs that lie at most `mergeGaps` turns
  * apart become one.
  */
-export function riseSegments(credit: number[], { epsilon, mergeGaps }: { epsilon: number; mergeGaps: number }): Segment[] {
+export function riseSegments(
+  credit: number[],
+  { epsilon, mergeGaps }: { epsilon: number; mergeGaps: number },
+): Segment[] {
   const segments: Segment[] = [];
   for (const [turn, value] of credit.entries()) {
     // Values are sums of rounded decimals: 0.35 − 0.3 must count as 0.05.
@@ -63,8 +67,15 @@ const OBSERVATION_CHARACTERS = 1200;
 export function judgeMessages({ messages, outcome }: { messages: ChatMessage[]; outcome: string }): ChatMessage[] {
   let turn = 0;
   const shown = messages.map(({ role, content, tool_calls }) => {
-    const text = [content ?? '', ...(tool_calls ?? []).map((call) => `${call.function.name}(${call.function.arguments})`)].join('\n').trim();
-    return role === 'assistant' ? `[step ${turn++}] agent:\n${text}` : `${role === 'tool' ? 'observation' : role}:\n${shorten(text)}`;
+    const text = [
+      content ?? '',
+      ...(tool_calls ?? []).map((call) => `${call.function.name}(${call.function.arguments})`),
+    ]
+      .join('\n')
+      .trim();
+    return role === 'assistant'
+      ? `[step ${turn++}] agent:\n${text}`
+      : `${role === 'tool' ? 'observation' : role}:\n${shorten(text)}`;
   });
   return [
     {
@@ -101,8 +112,10 @@ export function parseKeySteps(answer: string, turns: number): KeyStep[] {
   }
   const steps = (parsed as unknown[]).map((entry) => {
     const { step, value } = entry as Partial<KeyStep>;
-    if (!Number.isInteger(step) || step! < 0 || step! > turns) throw new Error(`the judge named step ${step}, expected a whole number from 0 to ${turns}`);
-    if (typeof value !== 'number' || !(value >= 0 && value <= 1)) throw new Error(`the judge gave step ${step} the value ${value}, expected a number from 0 to 1`);
+    if (!Number.isInteger(step) || step! < 0 || step! > turns)
+      throw new Error(`the judge named step ${step}, expected a whole number from 0 to ${turns}`);
+    if (typeof value !== 'number' || !(value >= 0 && value <= 1))
+      throw new Error(`the judge gave step ${step} the value ${value}, expected a number from 0 to 1`);
     return { step: step!, value };
   });
   if (steps.length < 2) throw new Error(`the judge named ${steps.length} steps, two are the least to see a rise`);

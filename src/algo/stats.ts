@@ -28,7 +28,8 @@ function logFactorial(n: number): number {
 export function mcnemar(gained: number, lost: number): { p: number; midP: number } {
   const changed = gained + lost;
   const fewer = Math.min(gained, lost);
-  const logTerm = (count: number): number => logFactorial(changed) - logFactorial(count) - logFactorial(changed - count) - changed * Math.LN2;
+  const logTerm = (count: number): number =>
+    logFactorial(changed) - logFactorial(count) - logFactorial(changed - count) - changed * Math.LN2;
   let tail = 0;
   for (let count = 0; count <= fewer; count++) tail += Math.exp(logTerm(count));
   const p = Math.min(1, 2 * tail);

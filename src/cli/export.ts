@@ -12,7 +12,11 @@ import type { RunView } from './look.ts';
 export async function exportStage(view: RunView, { stage, file }: { stage: string; file: string }): Promise<number> {
   const planned = view.stages.find(({ name }) => name === stage);
   if (planned?.kind !== 'collect') {
-    throw userError(stage, `${stage} is no collect stage of run ${view.name}`, `its stages: ${view.stages.map(({ name, kind }) => `${name} (${kind})`).join(', ')}`);
+    throw userError(
+      stage,
+      `${stage} is no collect stage of run ${view.name}`,
+      `its stages: ${view.stages.map(({ name, kind }) => `${name} (${kind})`).join(', ')}`,
+    );
   }
   const dir = join(view.dir, stage);
   const verdicts = new Map<string, Verdict>();

@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { userError } from '../core/errors.ts';
 import { isReady, readJson } from '../core/folder.ts';
 import { lockHolder } from '../core/lock.ts';
+import { type PlannedStage, planStages } from '../recipe/run.ts';
 import { Recipe } from '../recipe/schema.ts';
-import { planStages, type PlannedStage } from '../recipe/run.ts';
 
 export interface RunView {
   name: string;
@@ -19,7 +19,8 @@ export type RunState = 'running' | 'finished' | 'stopped';
 /** A run by its name in `runsDir`, or by its folder. @throws OrchardError owner `user` */
 export async function openRun(name: string, runsDir: string): Promise<RunView> {
   const dir = name.includes('/') ? name : join(runsDir, name);
-  if (!existsSync(join(dir, 'recipe.json'))) throw userError(name, `there is no run ${name} in ${runsDir}`, 'see `orchard list` for the runs');
+  if (!existsSync(join(dir, 'recipe.json')))
+    throw userError(name, `there is no run ${name} in ${runsDir}`, 'see `orchard list` for the runs');
   const recipe = Recipe.parse(await readJson(join(dir, 'recipe.json')));
   return { name: recipe.name, dir, recipe, stages: planStages(recipe) };
 }

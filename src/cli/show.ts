@@ -15,12 +15,16 @@ import { reportTable, table } from './output.ts';
 
 export async function showReport(view: RunView, json: boolean): Promise<void> {
   const file = join(view.dir, 'report.json');
-  if (!existsSync(file)) throw userError(view.name, `run ${view.name} has no report yet`, `see how far it is: orchard status ${view.name}`);
+  if (!existsSync(file))
+    throw userError(view.name, `run ${view.name} has no report yet`, `see how far it is: orchard status ${view.name}`);
   const report = Report.parse(await readJson(file));
   console.log(json ? JSON.stringify(report) : reportTable(report));
   if (json) return;
   for (const { name, versus } of report.rows) {
-    if (versus) console.log(`\n${name} against ${versus.name}\n  gained ${versus.gainedIds.join(' ') || 'none'}\n  lost   ${versus.lostIds.join(' ') || 'none'}`);
+    if (versus)
+      console.log(
+        `\n${name} against ${versus.name}\n  gained ${versus.gainedIds.join(' ') || 'none'}\n  lost   ${versus.lostIds.join(' ') || 'none'}`,
+      );
   }
 }
 
@@ -40,7 +44,8 @@ async function episodeFolders(view: RunView, stage?: string): Promise<string[]> 
 /** The last record of each episode of a folder with its verdict. */
 async function episodesOf(folder: string): Promise<Map<string, { episode: Episode; verdict: Verdict | null }>> {
   const all = new Map<string, { episode: Episode; verdict: Verdict | null }>();
-  for await (const episode of readJsonl(join(folder, 'episodes.jsonl'), Episode)) all.set(episode.id, { episode, verdict: null });
+  for await (const episode of readJsonl(join(folder, 'episodes.jsonl'), Episode))
+    all.set(episode.id, { episode, verdict: null });
   for await (const verdict of readJsonl(join(folder, 'verdicts.jsonl'), Verdict)) {
     const known = all.get(verdict.episode);
     if (known) known.verdict = verdict;
@@ -53,14 +58,33 @@ export async function showStage(view: RunView, { stage, json }: { stage: string;
   for (const folder of await episodeFolders(view, stage)) {
     for (const { episode, verdict } of (await episodesOf(folder)).values()) {
       if (json) console.log(JSON.stringify({ episode, verdict }));
-      else rows.push([episode.id, verdictWord(verdict), episode.end.kind, String(episode.calls), String(episode.tokens.completion)]);
+      else
+        rows.push([
+          episode.id,
+          verdictWord(verdict),
+          episode.end.kind,
+          String(episode.calls),
+          String(episode.tokens.completion),
+        ]);
     }
   }
-  if (!json) console.log(table(['episode', 'verdict', 'end', 'calls', 'tokens sampled'], rows.sort((a, b) => (a[0]! < b[0]! ? -1 : 1))));
+  if (!json)
+    console.log(
+      table(
+        ['episode', 'verdict', 'end', 'calls', 'tokens sampled'],
+        rows.sort((a, b) => (a[0]! < b[0]! ? -1 : 1)),
+      ),
+    );
 }
 
 const verdictWord = (verdict: Verdict | null): string =>
-  verdict === null ? 'not graded' : verdict.class === 'graded' ? (verdict.resolved ? 'resolved' : 'failed') : verdict.class.replace('_', ' ');
+  verdict === null
+    ? 'not graded'
+    : verdict.class === 'graded'
+      ? verdict.resolved
+        ? 'resolved'
+        : 'failed'
+      : verdict.class.replace('_', ' ');
 
 export async function showEpisode(view: RunView, { id, json }: { id: string; json: boolean }): Promise<void> {
   for (const folder of await episodeFolders(view)) {
@@ -77,8 +101,12 @@ export async function showEpisode(view: RunView, { id, json }: { id: string; jso
       return;
     }
     const { episode, verdict } = found;
-    console.log(`${episode.id}   ${verdictWord(verdict)}   ended: ${episode.end.kind}${episode.end.detail ? ` (${episode.end.detail})` : ''}`);
-    console.log(`model ${episode.model.name} ${episode.model.version} · ${episode.calls} calls · ${episode.tokens.prompt} prompt and ${episode.tokens.completion} sampled tokens\n`);
+    console.log(
+      `${episode.id}   ${verdictWord(verdict)}   ended: ${episode.end.kind}${episode.end.detail ? ` (${episode.end.detail})` : ''}`,
+    );
+    console.log(
+      `model ${episode.model.name} ${episode.model.version} · ${episode.calls} calls · ${episode.tokens.prompt} prompt and ${episode.tokens.completion} sampled tokens\n`,
+    );
     // The first training stage that judged it has the values; whichever trained on it marks the turns.
     const judged = uses.find(({ selected }) => selected.values)?.selected;
     let turn = 0;
@@ -87,22 +115,39 @@ export async function showEpisode(view: RunView, { id, json }: { id: string; jso
         const trainedBy = uses.filter(({ selected }) => selected.trainedTurns.includes(turn)).map(({ stage }) => stage);
         const value = judged?.values?.[turn];
         const credit = judged?.credit?.[turn];
-        console.log(`turn ${turn}${value === undefined ? '' : `  V ${value.toFixed(2)} ${bar(value)}  credit ${signed(credit ?? 0)}`}${trainedBy.length > 0 ? `  ◀ trained by ${trainedBy.join(', ')}` : ''}`);
+        console.log(
+          `turn ${turn}${value === undefined ? '' : `  V ${value.toFixed(2)} ${bar(value)}  credit ${signed(credit ?? 0)}`}${trainedBy.length > 0 ? `  ◀ trained by ${trainedBy.join(', ')}` : ''}`,
+        );
         turn++;
       } else console.log(role);
-      for (const line of [content ?? '', ...(tool_calls ?? []).map((call) => commandOf(call.function.arguments))].join('\n').trim().split('\n')) console.log(`  │ ${line}`);
+      for (const line of [content ?? '', ...(tool_calls ?? []).map((call) => commandOf(call.function.arguments))]
+        .join('\n')
+        .trim()
+        .split('\n'))
+        console.log(`  │ ${line}`);
     }
     const end = judged?.values?.[turn];
     if (end !== undefined) console.log(`end     V ${end.toFixed(2)} ${bar(end)}`);
     if (patch) console.log(`\npatch\n${patch}`);
     if (verdict) {
-      console.log(`tests   ${Object.entries(verdict.tests).map(([test, status]) => `${status} ${test}`).join('\n        ')}`);
+      console.log(
+        `tests   ${Object.entries(verdict.tests)
+          .map(([test, status]) => `${status} ${test}`)
+          .join('\n        ')}`,
+      );
       if (verdict.failure) console.log(`        ${verdict.failure.cause}\n        ${verdict.failure.wayOut}`);
     }
-    for (const { stage, selected } of uses) console.log(`${stage}: ${selected.use}${selected.detail ? ` (${selected.detail})` : ''}, ${selected.trainedTokens} of ${selected.tokens} tokens trained`);
+    for (const { stage, selected } of uses)
+      console.log(
+        `${stage}: ${selected.use}${selected.detail ? ` (${selected.detail})` : ''}, ${selected.trainedTokens} of ${selected.tokens} tokens trained`,
+      );
     return;
   }
-  throw userError(id, `run ${view.name} has no episode ${id}`, `list them: orchard show ${view.name} <stage>, stages ${view.stages.map(({ name }) => name).join(', ')}`);
+  throw userError(
+    id,
+    `run ${view.name} has no episode ${id}`,
+    `list them: orchard show ${view.name} <stage>, stages ${view.stages.map(({ name }) => name).join(', ')}`,
+  );
 }
 
 async function usesOf(view: RunView, id: string): Promise<{ stage: string; selected: Selected }[]> {
@@ -110,7 +155,8 @@ async function usesOf(view: RunView, id: string): Promise<{ stage: string; selec
   for (const { name } of view.stages) {
     const file = join(view.dir, name, 'selection.jsonl');
     if (!existsSync(file)) continue;
-    for await (const line of readJsonl(file)) if ((line as Selected).id === id) uses.push({ stage: name, selected: line as Selected });
+    for await (const line of readJsonl(file))
+      if ((line as Selected).id === id) uses.push({ stage: name, selected: line as Selected });
   }
   return uses;
 }

@@ -3,9 +3,9 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isReady } from '../core/folder.ts';
 import { readJsonl } from '../core/jsonl.ts';
+import type { PlannedStage } from '../recipe/run.ts';
 import type { Failure } from '../records/common.ts';
 import { Verdict } from '../records/verdict.ts';
-import type { PlannedStage } from '../recipe/run.ts';
 import type { RunView } from './look.ts';
 
 /** Folders of a stage that hold attempts: itself, or one per model. */
@@ -24,7 +24,10 @@ async function verdictsOf(dir: string): Promise<Verdict[]> {
   return [...last.values()];
 }
 
-export async function progressOf(view: RunView, stage: PlannedStage): Promise<{ name: string; kind: string; state: string; note: string }> {
+export async function progressOf(
+  view: RunView,
+  stage: PlannedStage,
+): Promise<{ name: string; kind: string; state: string; note: string }> {
   const dir = join(view.dir, stage.name);
   const state = isReady(dir) ? 'done' : existsSync(join(dir, 'plan.json')) ? 'begun' : 'waiting';
   const verdicts = await verdictsOf(dir);

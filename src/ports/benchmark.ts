@@ -1,7 +1,7 @@
 import type { z } from 'zod';
+import type { Blobs } from '../core/blobs.ts';
 import type { Task } from '../records/task.ts';
 import type { Verdict } from '../records/verdict.ts';
-import type { Blobs } from '../core/blobs.ts';
 import type { ChatMessage, Script } from './inference.ts';
 import type { SandboxDriver } from './sandbox.ts';
 
@@ -32,7 +32,7 @@ export interface Benchmark<C = unknown> {
   /** A teacher and a judge written by hand, for runs without any large model. */
   scripted?: { teacher: Script; judge: ScriptedJudge };
   /** Text for pretraining a base model; never shows a task of any split. */
-  corpus?(options: { documents: number; seed: number }): Iterable<Document>;
+  corpus?(options: { documents: number; seed: number; system: string }): Iterable<Document>;
 }
 
 /** What a judge sees of an episode. */
@@ -43,5 +43,5 @@ export interface JudgedEpisode {
   verdict: Verdict;
 }
 
-/** P(resolve) in [0, 1] after key steps; a step is one assistant turn, counted from 0. */
+/** P(resolve) in [0, 1] in the state before assistant turn `step`; the number of turns stands for the end. */
 export type ScriptedJudge = (episode: JudgedEpisode) => { step: number; value: number }[];

@@ -25,10 +25,15 @@ export const BatchManifest = z.strictObject({
   step: z.number().int(),
   policy_version: z.string().nullable(),
   sampling: z.strictObject({ temperature: z.number(), top_p: z.number() }).nullable(),
-  loss: z.strictObject({ name: z.string(), params: z.record(z.string(), z.union([z.number(), z.string(), z.boolean()])) }),
+  loss: z.strictObject({
+    name: z.string(),
+    params: z.record(z.string(), z.union([z.number(), z.string(), z.boolean()])),
+  }),
   streams: z.array(z.string()),
   rows: z.number().int(),
   tokens: z.strictObject({ total: z.number().int(), trained: z.number().int(), weight: z.number() }),
-  shards: z.array(z.strictObject({ name: z.string(), sha256: z.string(), rows: z.number().int(), tokens: z.number().int() })),
+  shards: z.array(
+    z.strictObject({ name: z.string(), sha256: z.string(), rows: z.number().int(), tokens: z.number().int() }),
+  ),
 });
 export type BatchManifest = z.infer<typeof BatchManifest>;

@@ -39,7 +39,9 @@ export const Call = z.strictObject({
   tokens: CallTokens,
   usage: z.strictObject({ prompt: z.number().int(), completion: z.number().int() }),
   /** Each try upstream, the last one last. */
-  upstream: z.array(z.strictObject({ status: z.number().int().nullable(), error: z.string().nullable(), ms: z.number() })),
+  upstream: z.array(
+    z.strictObject({ status: z.number().int().nullable(), error: z.string().nullable(), ms: z.number() }),
+  ),
   delivered: z.enum(['full', 'partial', 'none']),
   startedAt: EpochMs,
   endedAt: EpochMs,

@@ -2,7 +2,16 @@ import { z } from 'zod';
 import { BlobRef, EpochMs, Failure } from './common.ts';
 
 /** How an episode ended. `failed` is infrastructure: it is retried, excluded and never trained on. */
-export const EndKind = z.enum(['submitted', 'call_limit', 'token_limit', 'time_limit', 'context_limit', 'format_limit', 'aborted', 'failed']);
+export const EndKind = z.enum([
+  'submitted',
+  'call_limit',
+  'token_limit',
+  'time_limit',
+  'context_limit',
+  'format_limit',
+  'aborted',
+  'failed',
+]);
 export type EndKind = z.infer<typeof EndKind>;
 
 /** One attempt at a task: a harness in a sandbox, talking to a model through the proxy. */

@@ -17,7 +17,14 @@ export const ReportRow = z.object({
   infrastructure: z.number().int(),
   /** Exact McNemar test against an earlier row on the same tasks. */
   versus: z
-    .object({ name: z.string(), gained: z.number().int(), lost: z.number().int(), p: z.number(), gainedIds: z.array(z.string()), lostIds: z.array(z.string()) })
+    .object({
+      name: z.string(),
+      gained: z.number().int(),
+      lost: z.number().int(),
+      p: z.number(),
+      gainedIds: z.array(z.string()),
+      lostIds: z.array(z.string()),
+    })
     .nullable(),
   tokens: z.object({ prompt: z.number().int(), completion: z.number().int() }),
   trainedTokens: z.number().int().nullable(),

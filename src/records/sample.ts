@@ -20,7 +20,13 @@ export const Sample = z.strictObject({
   logprobs: z.array(z.number()).nullable(),
   /** Which call put which tokens: prompt is [from, promptEnd), completion [promptEnd, to). */
   segments: z.array(
-    z.strictObject({ call: z.string(), from: z.number().int(), promptEnd: z.number().int(), to: z.number().int(), trained: z.boolean() }),
+    z.strictObject({
+      call: z.string(),
+      from: z.number().int(),
+      promptEnd: z.number().int(),
+      to: z.number().int(),
+      trained: z.boolean(),
+    }),
   ),
   rootReason: RootReason,
   /** Trained tokens of this sample over those of its episode: lets a trainer weigh per episode. */

@@ -32,13 +32,28 @@ export async function openCalls(dir: string): Promise<CallReader> {
 export async function conversationsOf(calls: Call[], blobs: Blobs): Promise<Conversation[]> {
   const whole: Conversation[] = [];
   for (const call of calls) {
-    if (call.delivered !== 'full' || call.response === null || call.status !== 200 || call.kind === 'title' || call.kind === 'count') continue;
-    const request = JSON.parse((await blobs.get(call.request.sha256)).toString()) as { messages: ChatMessage[]; tools?: unknown[] };
-    const response = JSON.parse((await blobs.get(call.response.sha256)).toString()) as { choices: { message: ChatMessage }[] };
+    if (
+      call.delivered !== 'full' ||
+      call.response === null ||
+      call.status !== 200 ||
+      call.kind === 'title' ||
+      call.kind === 'count'
+    )
+      continue;
+    const request = JSON.parse((await blobs.get(call.request.sha256)).toString()) as {
+      messages: ChatMessage[];
+      tools?: unknown[];
+    };
+    const response = JSON.parse((await blobs.get(call.response.sha256)).toString()) as {
+      choices: { message: ChatMessage }[];
+    };
     const reply = response.choices[0]?.message;
     if (!reply) continue;
     const { content = null, tool_calls } = reply;
-    whole.push({ messages: [...request.messages, { role: 'assistant', content, ...(tool_calls?.length ? { tool_calls } : {}) }], tools: request.tools ?? [] });
+    whole.push({
+      messages: [...request.messages, { role: 'assistant', content, ...(tool_calls?.length ? { tool_calls } : {}) }],
+      tools: request.tools ?? [],
+    });
   }
   const keys = whole.map(({ messages }) => messages.map(keyOf));
   return whole.filter((_, index) => !keys.some((other, later) => later > index && isPrefix(keys[index]!, other)));
@@ -46,7 +61,13 @@ export async function conversationsOf(calls: Call[], blobs: Blobs): Promise<Conv
 
 /** What makes two messages the same, whatever order or extra fields a harness sends them with. */
 function keyOf({ role, content, tool_calls, tool_call_id }: ChatMessage): string {
-  return JSON.stringify([role, content ?? '', (tool_calls ?? []).map((call) => [call.function.name, call.function.arguments]), tool_call_id ?? '']);
+  return JSON.stringify([
+    role,
+    content ?? '',
+    (tool_calls ?? []).map((call) => [call.function.name, call.function.arguments]),
+    tool_call_id ?? '',
+  ]);
 }
 
-const isPrefix = (short: string[], long: string[]): boolean => short.length <= long.length && short.every((key, index) => key === long[index]);
+const isPrefix = (short: string[], long: string[]): boolean =>
+  short.length <= long.length && short.every((key, index) => key === long[index]);

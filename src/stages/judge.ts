@@ -1,12 +1,12 @@
 import { join } from 'node:path';
-import { type KeyStep, judgeMessages, parseKeySteps } from '../algo/credit.ts';
+import { z } from 'zod';
+import { judgeMessages, type KeyStep, parseKeySteps } from '../algo/credit.ts';
 import { failureOf, OrchardError } from '../core/errors.ts';
 import { openJsonl, readJsonl } from '../core/jsonl.ts';
 import { retry } from '../core/retry.ts';
 import type { JudgedEpisode } from '../ports/benchmark.ts';
 import type { Inference } from '../ports/inference.ts';
 import type { StageContext } from './context.ts';
-import { z } from 'zod';
 
 /** values.jsonl: the judge's word on one episode, or why there is none. Kept, so that a judge is paid once. */
 export const JudgeRecord = z.strictObject({
@@ -26,7 +26,10 @@ export interface Judge extends AsyncDisposable {
  * Opens the recipe's judge, or the benchmark's scripted one, over the values already in `dir`.
  * @throws OrchardError owner `reward`, code `judge_budget`, once `tokens` are spent
  */
-export async function openJudge(context: StageContext, { dir, tokens }: { dir: string; tokens: number }): Promise<Judge> {
+export async function openJudge(
+  context: StageContext,
+  { dir, tokens }: { dir: string; tokens: number },
+): Promise<Judge> {
   const file = join(dir, 'values.jsonl');
   const known = new Map<string, JudgeRecord>();
   for await (const record of readJsonl(file, JudgeRecord)) known.set(record.episode, record);
@@ -41,7 +44,13 @@ export async function openJudge(context: StageContext, { dir, tokens }: { dir: s
       return { episode: id, steps: scripted(episode), problem: null, tokens: 0 };
     }
     if (spent >= tokens) {
-      throw new OrchardError({ owner: 'reward', code: 'judge_budget', id, cause: `the judge has spent its ${tokens} tokens, ${known.size} episodes are judged`, wayOut: 'raise credit.judgeTokens of the stage and run again: judged episodes are kept' });
+      throw new OrchardError({
+        owner: 'reward',
+        code: 'judge_budget',
+        id,
+        cause: `the judge has spent its ${tokens} tokens, ${known.size} episodes are judged`,
+        wayOut: 'raise credit.judgeTokens of the stage and run again: judged episodes are kept',
+      });
     }
     const reply = await askModel(model, { id, episode, signal: context.signal });
     spent += reply.tokens;
@@ -70,26 +79,40 @@ export async function openJudge(context: StageContext, { dir, tokens }: { dir: s
 }
 
 /** @throws OrchardError owner `reward` when the judge cannot be reached or does not answer like a chat model */
-async function askModel(model: Inference, { id, episode, signal }: { id: string; episode: JudgedEpisode; signal: AbortSignal }): Promise<{ text: string; tokens: number }> {
+async function askModel(
+  model: Inference,
+  { id, episode, signal }: { id: string; episode: JudgedEpisode; signal: AbortSignal },
+): Promise<{ text: string; tokens: number }> {
   const body = JSON.stringify({ model: model.model, temperature: 0, messages: judgeMessages(episode) });
   try {
     return await retry({ tries: 4, firstDelayMs: 1000, signal }, async () => {
       const response = await fetch(`${model.baseUrl}/chat/completions`, {
         method: 'POST',
         signal: AbortSignal.any([signal, AbortSignal.timeout(300_000)]),
-        headers: { 'content-type': 'application/json', ...(model.apiKey ? { authorization: `Bearer ${model.apiKey}` } : {}) },
+        headers: {
+          'content-type': 'application/json',
+          ...(model.apiKey ? { authorization: `Bearer ${model.apiKey}` } : {}),
+        },
         body,
       });
       const text = await response.text();
       if (!response.ok) throw new Error(`the judge answered ${response.status}: ${text.slice(0, 200)}`);
-      const reply = JSON.parse(text) as { choices: { message: { content: string } }[]; usage?: { total_tokens?: number } };
+      const reply = JSON.parse(text) as {
+        choices: { message: { content: string } }[];
+        usage?: { total_tokens?: number };
+      };
       const content = reply.choices[0]?.message.content;
       if (typeof content !== 'string') throw new Error(`the judge answered without content: ${text.slice(0, 200)}`);
       return { text: content, tokens: reply.usage?.total_tokens ?? 0 };
     });
   } catch (error) {
     signal.throwIfAborted();
-    const failure = failureOf(error, { owner: 'reward', code: 'judge_unreachable', id, wayOut: 'check judge in the recipe and run again: judged episodes are kept' });
+    const failure = failureOf(error, {
+      owner: 'reward',
+      code: 'judge_unreachable',
+      id,
+      wayOut: 'check judge in the recipe and run again: judged episodes are kept',
+    });
     throw new OrchardError(failure, { cause: error });
   }
 }

@@ -4,7 +4,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { failureOf, OrchardError } from '../core/errors.ts';
 import { openJsonl, readJsonl } from '../core/jsonl.ts';
 import { forEachLimited } from '../core/limit.ts';
-import { takePatch } from '../core/patch.ts';
 import type { HarnessEnd } from '../ports/harness.ts';
 import type { Inference } from '../ports/inference.ts';
 import type { Sandbox, SandboxDriver } from '../ports/sandbox.ts';
@@ -14,6 +13,7 @@ import { Episode } from '../records/episode.ts';
 import type { Task } from '../records/task.ts';
 import { Verdict } from '../records/verdict.ts';
 import type { Sampling, StageContext } from './context.ts';
+import { takePatch } from './patch.ts';
 
 /** One finished attempt: what happened, and what the tests said. */
 export interface Outcome {
@@ -155,7 +155,7 @@ async function runOne(
       sampling: plan.sampling,
       signal: AbortSignal.any([context.signal, AbortSignal.timeout(context.limits.wallS * 1000 + 30_000)]),
     });
-    bytes = await takePatch(sandbox, { baseCommit: task.baseCommit, timeoutMs: 60_000 });
+    bytes = await takePatch(sandbox, task);
     if (bytes.length > 0) patch = await context.blobs.put(bytes);
     if (channel.stats().calls === 0) {
       throw new OrchardError({

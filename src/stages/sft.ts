@@ -26,7 +26,12 @@ const config = z.strictObject({
       z.strictObject({
         epsilon: z.number().positive().default(0.05).describe('least rise of P(resolve) in one step'),
         mergeGaps: z.number().int().min(0).default(0).describe('steps between two rises that are trained as well'),
-        judgeTokens: z.number().int().positive().default(1_000_000_000).describe('what the judge may spend in this stage'),
+        judgeTokens: z
+          .number()
+          .int()
+          .positive()
+          .default(1_000_000_000)
+          .describe('what the judge may spend in this stage'),
       }),
     ])
     .default({ epsilon: 0.05, mergeGaps: 0, judgeTokens: 1_000_000_000 })
@@ -109,7 +114,8 @@ async function selectAndPack(
   context: StageContext,
   { settings, dir, batch, chat }: { settings: Config; dir: string; batch: string; chat: Chat },
 ): Promise<void> {
-  const judge = settings.credit === 'none' ? null : await openJudge(context, { dir, tokens: settings.credit.judgeTokens });
+  const judge =
+    settings.credit === 'none' ? null : await openJudge(context, { dir, tokens: settings.credit.judgeTokens });
   await rm(join(dir, 'selection.jsonl'), { force: true }); // derived; the judge's values are what is kept
   await using selection = await openJsonl(join(dir, 'selection.jsonl'));
   const totals: Totals = { attempts: 0, uses: {}, tokens: 0, trainedTokensPerEpoch: 0, fromFailed: 0 };
@@ -127,13 +133,24 @@ async function selectAndPack(
     }
   }
   try {
-    await writeBatch(batch, samples(), { kind: 'sft', step: 0, policyVersion: null, sampling: null, loss: { name: 'sft', params: {} }, streams: ['ids', 'mask', 'weight'] });
+    await writeBatch(batch, samples(), {
+      kind: 'sft',
+      step: 0,
+      policyVersion: null,
+      sampling: null,
+      loss: { name: 'sft', params: {} },
+      streams: ['ids', 'mask', 'weight'],
+    });
   } finally {
     await judge?.[Symbol.asyncDispose]();
   }
   await writeJson(join(dir, 'summary.json'), totals);
   context.progress.line(
-    `${settings.name}: ${Object.entries(totals.uses).map(([use, count]) => `${count} ${use}`).join(', ')} · ${totals.trainedTokensPerEpoch} trained tokens an epoch (${totals.fromFailed} from failed attempts)`,
+    `${settings.name}: ${Object.entries(totals.uses)
+      .map(([use, count]) => `${count} ${use}`)
+      .join(
+        ', ',
+      )} · ${totals.trainedTokensPerEpoch} trained tokens an epoch (${totals.fromFailed} from failed attempts)`,
   );
 }
 
@@ -158,7 +175,10 @@ async function select(
   if (filtered) return leave(filtered, { tokens });
   if (resolved) {
     const rows = samples.map((sample) => ({ ...sample, weights: sample.mask.map(Number) }));
-    return { selected: { id, task, resolved, use: 'full', trainedTurns: turnsOf(samples), tokens, trainedTokens: sum(rows) }, rows };
+    return {
+      selected: { id, task, resolved, use: 'full', trainedTurns: turnsOf(samples), tokens, trainedTokens: sum(rows) },
+      rows,
+    };
   }
   if (judge === null || settings.credit === 'none') return leave('unresolved', { tokens });
   const judged = await judge.judge(trajectory);
@@ -166,8 +186,25 @@ async function select(
   const turns = trajectory.messages.filter(({ role }) => role === 'assistant').length;
   const { values, credit } = creditOf(judged.steps, turns);
   const segments = riseSegments(credit, { epsilon: settings.credit.epsilon, mergeGaps: settings.credit.mergeGaps });
-  const trained = new Set(segments.flatMap(({ from, to }) => Array.from({ length: to - from }, (_, index) => from + index)));
+  const trained = new Set(
+    segments.flatMap(({ from, to }) => Array.from({ length: to - from }, (_, index) => from + index)),
+  );
   if (trained.size === 0) return leave('no_rise', { tokens, values, credit });
-  const rows = samples.map((sample) => weighTurns(sample, trained)).filter((sample) => sample.weights.some((weight) => weight > 0));
-  return { selected: { id, task, resolved, use: 'rise', values, credit, trainedTurns: [...trained].sort((a, b) => a - b), tokens, trainedTokens: sum(rows) }, rows };
+  const rows = samples
+    .map((sample) => weighTurns(sample, trained))
+    .filter((sample) => sample.weights.some((weight) => weight > 0));
+  return {
+    selected: {
+      id,
+      task,
+      resolved,
+      use: 'rise',
+      values,
+      credit,
+      trainedTurns: [...trained].sort((a, b) => a - b),
+      tokens,
+      trainedTokens: sum(rows),
+    },
+    rows,
+  };
 }

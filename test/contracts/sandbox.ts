@@ -23,7 +23,8 @@ export function sandboxContract(open: () => Promise<SandboxDriver>, skip: Record
   describe('the sandbox contract', () => {
     let driver: SandboxDriver;
     let box: Sandbox;
-    const run = (command: string, options: Partial<Parameters<Sandbox['exec']>[1]> = {}): Promise<ExecResult> => box.exec(command, { timeoutMs: 10_000, ...options });
+    const run = (command: string, options: Partial<Parameters<Sandbox['exec']>[1]> = {}): Promise<ExecResult> =>
+      box.exec(command, { timeoutMs: 10_000, ...options });
     const text = async (command: string): Promise<string> => (await run(command)).output.toString();
 
     beforeAll(async () => {
@@ -54,7 +55,11 @@ export function sandboxContract(open: () => Promise<SandboxDriver>, skip: Record
     });
 
     promise('a file that is not there is an error that names it', async () => {
-      await expect(box.read('/tmp/nothing')).rejects.toMatchObject({ owner: 'sandbox', code: 'no_such_file', message: expect.stringContaining('/tmp/nothing') });
+      await expect(box.read('/tmp/nothing')).rejects.toMatchObject({
+        owner: 'sandbox',
+        code: 'no_such_file',
+        message: expect.stringContaining('/tmp/nothing'),
+      });
     });
 
     promise('a missing working directory is an error, and nothing runs elsewhere', async () => {
@@ -102,7 +107,10 @@ export function sandboxContract(open: () => Promise<SandboxDriver>, skip: Record
 
     promise('a gigabyte of output is cut in the middle, counted, and not kept', async () => {
       const before = process.memoryUsage().rss;
-      const result = await run('echo first; head -c 1000000000 /dev/zero; echo; echo last', { maxOutputBytes: 10_000, timeoutMs: 25_000 });
+      const result = await run('echo first; head -c 1000000000 /dev/zero; echo; echo last', {
+        maxOutputBytes: 10_000,
+        timeoutMs: 25_000,
+      });
       expect(result.output.subarray(0, 6).toString()).toBe('first\n');
       expect(result.output.subarray(-5).toString()).toBe('last\n');
       expect(result.output.toString()).toContain(`${result.droppedBytes} bytes left out`);
@@ -151,19 +159,30 @@ export function sandboxContract(open: () => Promise<SandboxDriver>, skip: Record
     promise('there is no way to the network, only loopback', async () => {
       const result = await run('python3 -c "import socket; socket.create_connection((\'192.0.2.1\', 80), 3)"');
       expect(result.output.toString()).toContain('Network is unreachable');
-      expect((await run('python3 -c "import socket; s = socket.create_server((\'127.0.0.1\', 0)); socket.create_connection(s.getsockname())"')).exitCode).toBe(0);
+      expect(
+        (
+          await run(
+            'python3 -c "import socket; s = socket.create_server((\'127.0.0.1\', 0)); socket.create_connection(s.getsockname())"',
+          )
+        ).exitCode,
+      ).toBe(0);
     });
 
     promise('what one sandbox does to its repository no other one sees', async () => {
       await run('echo changed >a.txt; rm -rf sub .git');
       await using other = await driver.create(spec('other'));
-      expect((await other.exec('cat a.txt; ls -d .git sub', { timeoutMs: 5000 })).output.toString()).toBe('one\ntwo\n.git\nsub\n');
+      expect((await other.exec('cat a.txt; ls -d .git sub', { timeoutMs: 5000 })).output.toString()).toBe(
+        'one\ntwo\n.git\nsub\n',
+      );
     });
 
     promise('a disposed sandbox runs nothing more', async () => {
       const other = await driver.create(spec('short'));
       await other[Symbol.asyncDispose]();
-      await expect(other.exec('true', { timeoutMs: 1000 })).rejects.toMatchObject({ owner: 'sandbox', code: 'sandbox_gone' });
+      await expect(other.exec('true', { timeoutMs: 1000 })).rejects.toMatchObject({
+        owner: 'sandbox',
+        code: 'sandbox_gone',
+      });
     });
 
     promise('a sandbox ends with its lifetime', async () => {
@@ -172,7 +191,9 @@ export function sandboxContract(open: () => Promise<SandboxDriver>, skip: Record
     });
 
     promise('a workspace it cannot provide is refused', async () => {
-      await expect(driver.create(spec('image', { workspace: { kind: 'image', image: 'x', workdir: '/testbed' } }))).rejects.toMatchObject({ owner: 'user' });
+      await expect(
+        driver.create(spec('image', { workspace: { kind: 'image', image: 'x', workdir: '/testbed' } })),
+      ).rejects.toMatchObject({ owner: 'user' });
     });
   });
 }

@@ -9,7 +9,10 @@ import { local } from '../../src/sandboxes/local/index.ts';
 import { sandboxContract } from '../contracts/sandbox.ts';
 
 // Below /tmp: the sandbox's user must be able to reach it, which it could not in root's home.
-const scratch = (): Promise<string> => mkdtemp(join(tmpdir(), 'orchard-scratch-')).then(async (dir) => (await import('node:fs/promises')).chmod(dir, 0o755).then(() => dir));
+const scratch = (): Promise<string> =>
+  mkdtemp(join(tmpdir(), 'orchard-scratch-')).then(async (dir) =>
+    (await import('node:fs/promises')).chmod(dir, 0o755).then(() => dir),
+  );
 
 const driver = await local.open(local.config.parse({}), { scratchDir: await scratch() });
 const isolated = driver.capabilities.isolation === 'namespace';
@@ -28,10 +31,14 @@ test.runIf(isolated)('a driver that is killed leaves no process and its folders 
     const box = await driver.create({ id: 'x', workspace: { kind: 'files', files: {} }, network: 'none', memoryMiB: 64, processes: 16, lifetimeMs: 60000 });
     void box.exec('exec -a orphan-of-${process.pid} sleep 60', { timeoutMs: 60000 });
     setTimeout(() => console.log('started'), 300);`;
-  const child = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
   await once(child.stdout, 'data');
   const find = async (): Promise<number> => {
-    const { stdout } = await (await import('execa')).execa('pgrep', ['-fc', `^orphan-of-${process.pid}`], { reject: false });
+    const { stdout } = await (await import('execa')).execa('pgrep', ['-fc', `^orphan-of-${process.pid}`], {
+      reject: false,
+    });
     return Number(stdout);
   };
   expect(await find()).toBe(1);

@@ -17,6 +17,7 @@ export interface Row {
   version: string;
   files: Record<string, string>;
   eval_script: string;
+  eval_timeout_s: number;
   log_parser: string;
 }
 
@@ -106,11 +107,12 @@ function makeRow(
     problem_statement: `\`${asked}\` ${target.defect.says}.`,
     patch: replacedLines(path, before.get(path)!, after.get(path)!),
     test_patch: addedFile('tests/test_issue.py', hidden),
-    FAIL_TO_PASS: [`test_${asked} (tests.test_issue.TestIssue.test_${asked})`],
-    PASS_TO_PASS: shown.map(({ name }) => `test_${name} (tests.test_base.TestBase.test_${name})`),
+    FAIL_TO_PASS: [`tests.test_issue.TestIssue.test_${asked}`],
+    PASS_TO_PASS: shown.map(({ name }) => `tests.test_base.TestBase.test_${name}`),
     version: '1',
     files,
     eval_script: `python3 -S -B -m unittest -v tests.test_issue ${shown.length > 0 ? 'tests.test_base' : ''}`.trim(),
+    eval_timeout_s: 20,
     log_parser: 'unittest',
   };
 }

@@ -51,14 +51,13 @@ export function substitute(files: Files, { path, line, old, new: replacement }: 
   if (text === undefined) return null;
   const lines = linesOf(text);
   const before = lines[line - 1];
-  const at = before === undefined ? -1 : before.indexOf(unescape(old));
+  const at = before === undefined ? -1 : before.indexOf(plain(old));
   if (before === undefined || at < 0) return null;
-  const plain = unescape(old);
-  lines[line - 1] = before.slice(0, at) + unescape(replacement) + before.slice(at + plain.length);
+  lines[line - 1] = before.slice(0, at) + plain(replacement) + before.slice(at + plain(old).length);
   return { ...files, [path]: `${lines.join('\n')}\n` };
 }
 
-const unescape = (text: string): string => text.replaceAll(/\\(.)/g, '$1');
+const plain = (text: string): string => text.replaceAll(/\\(.)/g, '$1');
 
 const escapeOld = (text: string): string => text.replaceAll(/[\\/.*[\]^$]/g, '\\$&');
 

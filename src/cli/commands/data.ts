@@ -2,7 +2,9 @@ import type { Command } from 'commander';
 import { runsOption } from '../options.ts';
 
 export function register(program: Command): void {
-  const data = program.command('data').description('trajectories in the schema of the public data set microsoft/Orchard');
+  const data = program
+    .command('data')
+    .description('trajectories in the schema of the public data set microsoft/Orchard');
   data
     .command('inspect')
     .description('count the rows of a parquet or JSONL file by source and status')
@@ -27,7 +29,10 @@ export function register(program: Command): void {
     .argument('<stage>')
     .argument('<file>', 'ends in .parquet or .jsonl')
     .option(...runsOption)
-    .addHelpText('after', '\nExamples:\n  orchard data export tiny collect tiny.parquet\n  orchard data export tiny collect tiny.jsonl')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  orchard data export tiny collect tiny.parquet\n  orchard data export tiny collect tiny.jsonl',
+    )
     .action(async (run: string, stage: string, file: string, options: { runs: string }) => {
       const { exportStage } = await import('../export.ts');
       const { openRun } = await import('../look.ts');

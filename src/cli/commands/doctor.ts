@@ -18,13 +18,30 @@ export function register(program: Command): void {
         console.log(`${ok ? 'ok  ' : 'BAD '} ${what}${ok ? '' : `\n     ${wayOut}`}`);
       };
       say(true, `Node ${process.versions.node}`, '');
-      const versions = await execa(machine.python, ['-c', 'import torch, transformers; print(f"torch {torch.__version__}, transformers {transformers.__version__}, {torch.cuda.device_count()} GPUs")'], { reject: false });
-      say(versions.exitCode === 0, `trainer: ${versions.exitCode === 0 ? versions.stdout : `${machine.python} cannot import torch and transformers`}`, 'run `node scripts/setup.mjs`, or set ORCHARD_PYTHON');
+      const versions = await execa(
+        machine.python,
+        [
+          '-c',
+          'import torch, transformers; print(f"torch {torch.__version__}, transformers {transformers.__version__}, {torch.cuda.device_count()} GPUs")',
+        ],
+        { reject: false },
+      );
+      say(
+        versions.exitCode === 0,
+        `trainer: ${versions.exitCode === 0 ? versions.stdout : `${machine.python} cannot import torch and transformers`}`,
+        'run `node scripts/setup.mjs`, or set ORCHARD_PYTHON',
+      );
       const git = await execa('git', ['--version'], { reject: false });
       say(git.exitCode === 0, git.exitCode === 0 ? git.stdout : 'git is not there', 'install git');
-      await using driver = await sandboxes.local!.open(sandboxes.local!.config.parse({}), { scratchDir: join(tmpdir(), `orchard-doctor-${process.pid}`) });
+      await using driver = await sandboxes.local!.open(sandboxes.local!.config.parse({}), {
+        scratchDir: join(tmpdir(), `orchard-doctor-${process.pid}`),
+      });
       const { isolation, network } = driver.capabilities;
-      say(isolation !== 'none', `local sandbox: isolation ${isolation}, network ${network}`, 'unprivileged user namespaces are off: sysctl kernel.unprivileged_userns_clone=1, or run as root');
+      say(
+        isolation !== 'none',
+        `local sandbox: isolation ${isolation}, network ${network}`,
+        'unprivileged user namespaces are off: sysctl kernel.unprivileged_userns_clone=1, or run as root',
+      );
       const disk = await statfs('.');
       const freeGiB = (disk.bavail * disk.bsize) / 2 ** 30;
       say(freeGiB > 2, `${freeGiB.toFixed(0)} GiB free here`, 'runs of recipes/tiny.yaml want about 1 GiB');

@@ -20,9 +20,15 @@ export function register(program: Command): void {
       const { join, relative, basename } = await import('node:path');
       const view = await openRun(name, options.runs);
       const lines = Number(options.lines);
-      if (!Number.isInteger(lines) || lines < 1) throw userError('--lines', `--lines ${options.lines}: expected a whole number above 0`, 'for example -n 50');
+      if (!Number.isInteger(lines) || lines < 1)
+        throw userError('--lines', `--lines ${options.lines}: expected a whole number above 0`, 'for example -n 50');
       const stages = view.stages.filter((each) => stage === undefined || each.name === stage);
-      if (stages.length === 0) throw userError(stage ?? name, `run ${name} has no stage ${stage}`, `its stages: ${view.stages.map((each) => each.name).join(', ')}`);
+      if (stages.length === 0)
+        throw userError(
+          stage ?? name,
+          `run ${name} has no stage ${stage}`,
+          `its stages: ${view.stages.map((each) => each.name).join(', ')}`,
+        );
       for (const each of stages) {
         const dir = join(view.dir, each.name);
         const entries = await readdir(dir, { recursive: true }).catch(() => []);

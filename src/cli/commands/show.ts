@@ -9,7 +9,10 @@ export function register(program: Command): void {
     .argument('[episode]', 'an episode id, e.g. collect:TASK:0; or the name of a stage, to list its episodes')
     .option(...runsOption)
     .option('--json', 'as JSON')
-    .addHelpText('after', '\nExamples:\n  orchard show tiny\n  orchard show tiny collect\n  orchard show tiny collect:tiny__sprocket-3:1')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  orchard show tiny\n  orchard show tiny collect\n  orchard show tiny collect:tiny__sprocket-3:1',
+    )
     .action(async (name: string, episode: string | undefined, options: { runs: string; json?: boolean }) => {
       const { openRun } = await import('../look.ts');
       const { showEpisode, showReport, showStage } = await import('../show.ts');

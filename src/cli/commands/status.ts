@@ -19,7 +19,9 @@ export function register(program: Command): void {
         const failures = await failuresOf(view);
         if (options.json) console.log(JSON.stringify(failures));
         else if (failures.length === 0) console.log('no infrastructure failures');
-        else for (const { owner, code, id, cause, wayOut } of failures) console.log(`${id}  ${owner}/${code}: ${cause}\n  ${wayOut}`);
+        else
+          for (const { owner, code, id, cause, wayOut } of failures)
+            console.log(`${id}  ${owner}/${code}: ${cause}\n  ${wayOut}`);
         return;
       }
       const state = await stateOf(view);
@@ -34,7 +36,12 @@ export function register(program: Command): void {
         return;
       }
       console.log(`run ${view.name}: ${state}\n`);
-      console.log(table(['stage', 'state', ''], stages.map(({ name: stage, state: at, note }) => [stage, at, note])));
+      console.log(
+        table(
+          ['stage', 'state', ''],
+          stages.map(({ name: stage, state: at, note }) => [stage, at, note]),
+        ),
+      );
       if (report) console.log(`\n${reportTable(report as Parameters<typeof reportTable>[0])}`);
     });
 }

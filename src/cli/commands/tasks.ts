@@ -5,7 +5,10 @@ export function register(program: Command): void {
   withRecipe(program.command('tasks').description('look at the tasks of a recipe').command('check'))
     .description('prove that gold resolves every task, three times, and that the untouched repository resolves none')
     .option('--split <name>', 'train or test; both when left out')
-    .addHelpText('after', '\nExamples:\n  orchard tasks check tiny\n  orchard tasks check tiny --split test --set tasks.limit=20')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  orchard tasks check tiny\n  orchard tasks check tiny --split test --set tasks.limit=20',
+    )
     .action(async (nameOrPath: string, options: RecipeOptions & { split?: 'train' | 'test' }) => {
       const { loadRecipe } = await import('../../recipe/load.ts');
       const { openContext } = await import('../../recipe/open.ts');
@@ -17,7 +20,8 @@ export function register(program: Command): void {
       const { tmpdir } = await import('node:os');
       const { join } = await import('node:path');
       const { userError } = await import('../../core/errors.ts');
-      if (options.split && options.split !== 'train' && options.split !== 'test') throw userError('--split', `--split ${options.split}: expected train or test`, 'leave it out for both');
+      if (options.split && options.split !== 'train' && options.split !== 'test')
+        throw userError('--split', `--split ${options.split}: expected train or test`, 'leave it out for both');
       const { recipe } = await loadRecipe(nameOrPath, { recipesDir, sets: options.set, cwd: process.cwd() });
       const dir = await mkdtemp(join(tmpdir(), 'orchard-tasks-'));
       const signal = interruptSignal();
@@ -31,7 +35,13 @@ export function register(program: Command): void {
           const bar = progress.start(split, tasks.length, 'tasks');
           const problems = await checkTasks(tasks, {
             benchmark: context.benchmark,
-            context: { sandboxes, blobs: context.blobs, memoryMiB: context.sandbox.memoryMiB, processes: context.sandbox.processes, signal },
+            context: {
+              sandboxes,
+              blobs: context.blobs,
+              memoryMiB: context.sandbox.memoryMiB,
+              processes: context.sandbox.processes,
+              signal,
+            },
             concurrency: context.concurrency,
             onProgress: (done) => bar.update(done, ''),
           });

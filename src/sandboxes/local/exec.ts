@@ -32,15 +32,38 @@ const wrapper = ({ memoryMiB, processes }: Config): string =>
   `exec 2>&1; cd -- "$1" 2>/dev/null || exit ${NO_CWD}; ulimit -u ${processes} -v ${memoryMiB * 1024} -c 0; if [ $# -gt 1 ]; then set -- "$2"; eval "$1"; else eval "$(cat <&3)"; fi`;
 
 /** Runs one command in a started sandbox; see the sandbox port for what it promises. */
-export async function execIn(started: Started, { id, command, options, limits }: { id: string; command: string; options: ExecOptions; limits: Config }): Promise<ExecResult> {
+export async function execIn(
+  started: Started,
+  { id, command, options, limits }: { id: string; command: string; options: ExecOptions; limits: Config },
+): Promise<ExecResult> {
   options.signal?.throwIfAborted();
   if (!started.alive()) {
-    throw new OrchardError({ owner: 'sandbox', code: 'sandbox_gone', id, cause: `the sandbox of ${id} is gone`, wayOut: 'the episode is repeated in a new one' });
+    throw new OrchardError({
+      owner: 'sandbox',
+      code: 'sandbox_gone',
+      id,
+      cause: `the sandbox of ${id} is gone`,
+      wayOut: 'the episode is repeated in a new one',
+    });
   }
   const cookie = randomBytes(12).toString('hex');
-  const directory = options.cwd === undefined ? started.workdir : options.cwd.startsWith('/') ? options.cwd : `${started.workdir}/${options.cwd}`;
+  const directory =
+    options.cwd === undefined
+      ? started.workdir
+      : options.cwd.startsWith('/')
+        ? options.cwd
+        : `${started.workdir}/${options.cwd}`;
   const long = Buffer.byteLength(command) > MAX_ARGUMENT_BYTES;
-  const [program, ...args] = [...started.enter, 'bash', '--norc', '-c', wrapper(limits), 'bash', directory, ...(long ? [] : [command])];
+  const [program, ...args] = [
+    ...started.enter,
+    'bash',
+    '--norc',
+    '-c',
+    wrapper(limits),
+    'bash',
+    directory,
+    ...(long ? [] : [command]),
+  ];
   const startedAt = performance.now();
   const child = spawn(program!, args, {
     cwd: '/',
@@ -64,29 +87,62 @@ export async function execIn(started: Started, { id, command, options, limits }:
   }, options.timeoutMs);
   options.signal?.addEventListener('abort', end, { once: true });
   try {
-    const { code, signal } = await new Promise<{ code: number | null; signal: NodeJS.Signals | null }>((resolve, reject) => {
-      child.once('error', (error) => reject(new OrchardError({ owner: 'sandbox', code: 'exec', id, cause: `cannot start a command in the sandbox of ${id}: ${error.message}`, wayOut: 'run `orchard doctor`' }, { cause: error })));
-      child.once('exit', (exitCode, exitSignal) => {
-        const finish = (): void => resolve({ code: exitCode, signal: exitSignal });
-        const drained = setTimeout(() => {
-          child.stdout!.destroy();
-          finish();
-        }, DRAIN_MS);
-        child.once('close', () => {
-          clearTimeout(drained);
-          finish();
+    const { code, signal } = await new Promise<{ code: number | null; signal: NodeJS.Signals | null }>(
+      (resolve, reject) => {
+        child.once('error', (error) =>
+          reject(
+            new OrchardError(
+              {
+                owner: 'sandbox',
+                code: 'exec',
+                id,
+                cause: `cannot start a command in the sandbox of ${id}: ${error.message}`,
+                wayOut: 'run `orchard doctor`',
+              },
+              { cause: error },
+            ),
+          ),
+        );
+        child.once('exit', (exitCode, exitSignal) => {
+          const finish = (): void => resolve({ code: exitCode, signal: exitSignal });
+          const drained = setTimeout(() => {
+            child.stdout!.destroy();
+            finish();
+          }, DRAIN_MS);
+          child.once('close', () => {
+            clearTimeout(drained);
+            finish();
+          });
         });
-      });
-    });
+      },
+    );
     await ending;
     options.signal?.throwIfAborted();
     if (code === NO_CWD) {
-      throw new OrchardError({ owner: 'sandbox', code: 'no_such_directory', id, cause: `there is no directory ${directory} in the sandbox of ${id}`, wayOut: 'create it first, or leave cwd out' });
+      throw new OrchardError({
+        owner: 'sandbox',
+        code: 'no_such_directory',
+        id,
+        cause: `there is no directory ${directory} in the sandbox of ${id}`,
+        wayOut: 'create it first, or leave cwd out',
+      });
     }
     if (!started.alive()) {
-      throw new OrchardError({ owner: 'sandbox', code: 'sandbox_gone', id, cause: `the sandbox of ${id} ended while a command ran`, wayOut: 'the episode is repeated in a new one' });
+      throw new OrchardError({
+        owner: 'sandbox',
+        code: 'sandbox_gone',
+        id,
+        cause: `the sandbox of ${id} ended while a command ran`,
+        wayOut: 'the episode is repeated in a new one',
+      });
     }
-    return { exitCode: timedOut ? null : code, signal: timedOut ? 'SIGKILL' : signal, ...output.end(), timedOut, ms: performance.now() - startedAt };
+    return {
+      exitCode: timedOut ? null : code,
+      signal: timedOut ? 'SIGKILL' : signal,
+      ...output.end(),
+      timedOut,
+      ms: performance.now() - startedAt,
+    };
   } finally {
     clearTimeout(timer);
     options.signal?.removeEventListener('abort', end);

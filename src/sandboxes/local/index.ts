@@ -24,9 +24,19 @@ export const local: SandboxKind<Config> = {
       capabilities: { isolation: launcher.isolation, network },
       async create(spec) {
         if (spec.network === 'none' && network === 'open') {
-          throw userError(spec.id, 'this machine allows no namespaces, so the network cannot be blocked', 'allow user namespaces (see `orchard doctor`), or set sandbox.network to open');
+          throw userError(
+            spec.id,
+            'this machine allows no namespaces, so the network cannot be blocked',
+            'allow user namespaces (see `orchard doctor`), or set sandbox.network to open',
+          );
         }
-        const sandbox = await create(spec, { settings, launcher, bases, scratchDir, onClose: (closed) => open.delete(closed) });
+        const sandbox = await create(spec, {
+          settings,
+          launcher,
+          bases,
+          scratchDir,
+          onClose: (closed) => open.delete(closed),
+        });
         open.add(sandbox);
         return sandbox;
       },
@@ -59,7 +69,13 @@ function isAlive(pid: number): boolean {
 
 async function create(
   spec: SandboxSpec,
-  { settings, launcher, bases, scratchDir, onClose }: { settings: Config; launcher: Launcher; bases: Bases; scratchDir: string; onClose: (sandbox: Sandbox) => void },
+  {
+    settings,
+    launcher,
+    bases,
+    scratchDir,
+    onClose,
+  }: { settings: Config; launcher: Launcher; bases: Bases; scratchDir: string; onClose: (sandbox: Sandbox) => void },
 ): Promise<Sandbox> {
   const base = await bases.of(spec.workspace, spec.id);
   const dir = join(scratchDir, boxName());
@@ -67,7 +83,12 @@ async function create(
   const limits = { ...settings, memoryMiB: spec.memoryMiB, processes: spec.processes };
   const expiry = setTimeout(() => void started.stop(), spec.lifetimeMs);
   const run = (command: string, stdin?: Buffer) =>
-    execIn(started, { id: spec.id, command, limits, options: { stdin, timeoutMs: 60_000, maxOutputBytes: 1024 * 1024 * 1024 } });
+    execIn(started, {
+      id: spec.id,
+      command,
+      limits,
+      options: { stdin, timeoutMs: 60_000, maxOutputBytes: 1024 * 1024 * 1024 },
+    });
   const sandbox: Sandbox = {
     id: spec.id,
     workdir: started.workdir,
@@ -75,13 +96,28 @@ async function create(
     async read(path) {
       const { exitCode, output } = await run(`cat -- ${quote(path)}`);
       if (exitCode === 0) return output;
-      throw new OrchardError({ owner: 'sandbox', code: 'no_such_file', id: spec.id, cause: `cannot read ${path} in the sandbox of ${spec.id}: ${output.toString().trim()}`, wayOut: 'check the path' });
+      throw new OrchardError({
+        owner: 'sandbox',
+        code: 'no_such_file',
+        id: spec.id,
+        cause: `cannot read ${path} in the sandbox of ${spec.id}: ${output.toString().trim()}`,
+        wayOut: 'check the path',
+      });
     },
     async write(path, bytes) {
       const target = quote(path);
-      const { exitCode, output } = await run(`mkdir -p -- "$(dirname -- ${target})" && cat >${target}.orchard-partial && mv -f -- ${target}.orchard-partial ${target}`, bytes);
+      const { exitCode, output } = await run(
+        `mkdir -p -- "$(dirname -- ${target})" && cat >${target}.orchard-partial && mv -f -- ${target}.orchard-partial ${target}`,
+        bytes,
+      );
       if (exitCode !== 0) {
-        throw new OrchardError({ owner: 'sandbox', code: 'write', id: spec.id, cause: `cannot write ${path} in the sandbox of ${spec.id}: ${output.toString().trim()}`, wayOut: 'check the path and the space left' });
+        throw new OrchardError({
+          owner: 'sandbox',
+          code: 'write',
+          id: spec.id,
+          cause: `cannot write ${path} in the sandbox of ${spec.id}: ${output.toString().trim()}`,
+          wayOut: 'check the path and the space left',
+        });
       }
     },
     async [Symbol.asyncDispose]() {

@@ -59,9 +59,18 @@ async function works(launcher: Launcher, scratchDir: string): Promise<boolean> {
   await mkdir(base, { recursive: true });
   try {
     if (launcher.owner) await chown(base, launcher.owner.uid, launcher.owner.gid);
-    const started = await launcher.start({ id: 'probe', dir: join(scratchDir, `probe-${process.pid}.box`), base, network: 'none' });
+    const started = await launcher.start({
+      id: 'probe',
+      dir: join(scratchDir, `probe-${process.pid}.box`),
+      base,
+      network: 'none',
+    });
     const [command, ...args] = started.enter;
-    const run = await execa(command!, [...args, 'sh', '-c', `cd ${started.workdir} && touch inside && ! touch /usr/inside 2>/dev/null`], { reject: false, cwd: '/' });
+    const run = await execa(
+      command!,
+      [...args, 'sh', '-c', `cd ${started.workdir} && touch inside && ! touch /usr/inside 2>/dev/null`],
+      { reject: false, cwd: '/' },
+    );
     await started.stop();
     return run.exitCode === 0;
   } catch {
@@ -81,7 +90,10 @@ const bare: Launcher = {
   },
 };
 
-async function namespaces(scratchDir: string, { owner, overlay }: { owner: Owner | null; overlay: boolean }): Promise<Launcher> {
+async function namespaces(
+  scratchDir: string,
+  { owner, overlay }: { owner: Owner | null; overlay: boolean },
+): Promise<Launcher> {
   const root = await makeRoot(join(scratchDir, 'root'));
   return {
     isolation: 'namespace',
@@ -99,15 +111,41 @@ async function namespaces(scratchDir: string, { owner, overlay }: { owner: Owner
       const fstab = join(dir, 'fstab');
       await writeFile(fstab, `${(await readFile(`${root}.fstab`, 'utf8')).trimEnd()}\n${repository}\n`);
       const asNobody = owner ? ['setpriv', `--reuid=${owner.uid}`, `--regid=${owner.gid}`, '--clear-groups'] : [];
-      const apart = ['unshare', '--user', '--map-root-user', '--mount', '--pid', '--ipc', '--uts', '--fork', '--kill-child', ...(network === 'none' ? ['--net'] : [])];
+      const apart = [
+        'unshare',
+        '--user',
+        '--map-root-user',
+        '--mount',
+        '--pid',
+        '--ipc',
+        '--uts',
+        '--fork',
+        '--kill-child',
+        ...(network === 'none' ? ['--net'] : []),
+      ];
       const [command, ...args] = [...asNobody, ...apart, 'bash', '--norc', '-c', INIT, 'init', root, fstab];
-      const child = spawn(command!, args, { stdio: ['pipe', 'pipe', 'pipe'], env: { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' }, cwd: '/' });
+      const child = spawn(command!, args, {
+        stdio: ['pipe', 'pipe', 'pipe'],
+        env: { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' },
+        cwd: '/',
+      });
       await ready(child, id);
       const pid = await onlyChild(child.pid!);
       const alive = (): boolean => child.exitCode === null && child.signalCode === null;
       return {
         workdir: WORKDIR,
-        enter: ['nsenter', '-t', String(pid), '-U', '-m', '-p', '-i', '-u', '-r', ...(network === 'none' ? ['-n'] : [])],
+        enter: [
+          'nsenter',
+          '-t',
+          String(pid),
+          '-U',
+          '-m',
+          '-p',
+          '-i',
+          '-u',
+          '-r',
+          ...(network === 'none' ? ['-n'] : []),
+        ],
         alive,
         async stop() {
           if (!alive()) return;
@@ -141,7 +179,8 @@ while read -r _; do :; done
 /** An empty root folder with the places for all mounts, shared by all sandboxes: each mounts over it in its own namespace. */
 async function makeRoot(root: string): Promise<string> {
   const mounts = [`${root} ${root} none bind,ro 0 0`];
-  for (const folder of ['proc', 'dev/shm', 'tmp', 'root', 'home', 'old', 'run', 'var/tmp', WORKDIR]) await mkdir(join(root, folder), { recursive: true });
+  for (const folder of ['proc', 'dev/shm', 'tmp', 'root', 'home', 'old', 'run', 'var/tmp', WORKDIR])
+    await mkdir(join(root, folder), { recursive: true });
   for (const name of SHOWN) {
     const host = `/${name}`;
     if (!existsSync(host)) continue;
@@ -156,7 +195,12 @@ async function makeRoot(root: string): Promise<string> {
     await writeFile(join(root, 'dev', device), '');
     mounts.push(`/dev/${device} ${root}/dev/${device} none bind 0 0`);
   }
-  for (const [name, target] of [['fd', '/proc/self/fd'], ['stdin', '/proc/self/fd/0'], ['stdout', '/proc/self/fd/1'], ['stderr', '/proc/self/fd/2']] as const) {
+  for (const [name, target] of [
+    ['fd', '/proc/self/fd'],
+    ['stdin', '/proc/self/fd/0'],
+    ['stdout', '/proc/self/fd/1'],
+    ['stderr', '/proc/self/fd/2'],
+  ] as const) {
     await symlink(target, join(root, 'dev', name)).catch(ignoreExisting);
   }
   mounts.push(
@@ -179,7 +223,16 @@ function ignoreExisting(error: NodeJS.ErrnoException): void {
 async function ready(child: ChildProcess, id: string): Promise<void> {
   let said = '';
   await new Promise<void>((resolve, reject) => {
-    const fail = (cause: string): void => reject(new OrchardError({ owner: 'sandbox', code: 'sandbox_start', id, cause: `the sandbox of ${id} could not start: ${cause}`, wayOut: 'run `orchard doctor`' }));
+    const fail = (cause: string): void =>
+      reject(
+        new OrchardError({
+          owner: 'sandbox',
+          code: 'sandbox_start',
+          id,
+          cause: `the sandbox of ${id} could not start: ${cause}`,
+          wayOut: 'run `orchard doctor`',
+        }),
+      );
     const hear = (chunk: Buffer): void => {
       said += chunk.toString();
       if (said.endsWith('ready\n')) resolve();

@@ -40,4 +40,5 @@ export function capped(maxBytes: number): Capped {
 }
 
 /** A copy, so that what it was cut from can be freed. */
-const lastBytes = (bytes: Buffer, count: number): Buffer => Buffer.from(count === 0 ? Buffer.alloc(0) : bytes.subarray(-count));
+const lastBytes = (bytes: Buffer, count: number): Buffer =>
+  Buffer.from(count === 0 ? Buffer.alloc(0) : bytes.subarray(-count));

@@ -35,7 +35,11 @@ export function openBases(dir: string, owner: Owner | null): Bases {
   return {
     of(workspace, id) {
       if (workspace.kind !== 'files') {
-        throw userError(id, `${id} needs the image ${workspace.image}; the local sandbox has no images`, 'use sandbox.kind kubernetes, or tasks that bring their files');
+        throw userError(
+          id,
+          `${id} needs the image ${workspace.image}; the local sandbox has no images`,
+          'use sandbox.kind kubernetes, or tasks that bring their files',
+        );
       }
       const key = sha256(JSON.stringify(Object.entries(workspace.files).sort()));
       const made = known.get(key) ?? make(join(dir, key), { files: workspace.files, id, owner });
@@ -45,20 +49,34 @@ export function openBases(dir: string, owner: Owner | null): Bases {
   };
 }
 
-async function make(dir: string, { files, id, owner }: { files: Record<string, string>; id: string; owner: Owner | null }): Promise<string> {
+async function make(
+  dir: string,
+  { files, id, owner }: { files: Record<string, string>; id: string; owner: Owner | null },
+): Promise<string> {
   if (existsSync(dir)) return dir;
   const partial = `${dir}.${process.pid}.partial`;
   await rm(partial, { recursive: true, force: true });
   await mkdir(partial, { recursive: true });
   for (const [path, text] of Object.entries(files)) {
     const target = resolve(partial, path);
-    if (!target.startsWith(`${partial}/`)) throw userError(id, `${id}: file ${path} lies outside the repository`, 'mend the row');
+    if (!target.startsWith(`${partial}/`))
+      throw userError(id, `${id}: file ${path} lies outside the repository`, 'mend the row');
     await mkdir(dirname(target), { recursive: true });
     await writeFile(target, text);
   }
-  const run = await execa('sh', ['-c', 'git init -q -b main && git add -A -f && git commit -q --no-verify --allow-empty -m base'], { cwd: partial, env: GIT, extendEnv: false, reject: false });
+  const run = await execa(
+    'sh',
+    ['-c', 'git init -q -b main && git add -A -f && git commit -q --no-verify --allow-empty -m base'],
+    { cwd: partial, env: GIT, extendEnv: false, reject: false },
+  );
   if (run.exitCode !== 0) {
-    throw new OrchardError({ owner: 'sandbox', code: 'workspace', id, cause: `cannot make the repository of ${id}: ${run.stderr || run.shortMessage}`, wayOut: 'run `orchard doctor`' });
+    throw new OrchardError({
+      owner: 'sandbox',
+      code: 'workspace',
+      id,
+      cause: `cannot make the repository of ${id}: ${run.stderr || run.shortMessage}`,
+      wayOut: 'run `orchard doctor`',
+    });
   }
   if (owner) await give(partial, owner);
   try {

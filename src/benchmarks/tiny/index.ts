@@ -1,0 +1,28 @@
+import { z } from 'zod';
+import { userError } from '../../core/errors.ts';
+import type { Benchmark } from '../../ports/benchmark.ts';
+import { gradePatch } from '../swe-bench/grade.ts';
+import { rowsToTasks } from '../swe-bench/rows.ts';
+import { corpus } from './corpus.ts';
+import { judge } from './judge.ts';
+import { tinyRows } from './rows.ts';
+import { teacher } from './teacher.ts';
+
+const config = z.strictObject({
+  count: z.number().int().positive().max(1000).default(240).describe('tasks of each split'),
+  seed: z.number().int().default(1).describe('which tasks are made'),
+});
+
+/** Made-up repositories of a few Python files with one defect each, small enough for a model of two million parameters. */
+export const tiny: Benchmark<z.infer<typeof config>> = {
+  name: 'tiny',
+  config,
+  async tasks({ count, seed }, split) {
+    if (split !== 'train' && split !== 'test')
+      throw userError(split, `tiny has no split ${split}`, 'use train or test');
+    return rowsToTasks(tinyRows(split, { count, seed }), { benchmark: 'tiny', source: `tiny ${split}` });
+  },
+  grade: gradePatch,
+  scripted: { teacher, judge },
+  corpus,
+};
