@@ -45,12 +45,16 @@ export interface ToolCall {
 export type Script = (request: ScriptedRequest) => { content: string | null; commands: string[] };
 
 export interface InferenceContext {
-  /** Folder for the engine's log and state. */
+  /** Folder for the engine's log. */
   dir: string;
   /** The weights to start with; null for models that have none of ours. */
   weights: Weights | null;
   /** For scripted models. */
   script?: { play: Script; tasks: Map<string, Task> };
+  /** Interpreter of the trainer's environment. */
+  python: string;
+  /** Value of an environment variable that the recipe names. */
+  secret(name: string): string | undefined;
   signal: AbortSignal;
 }
 

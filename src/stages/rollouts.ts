@@ -7,7 +7,7 @@ import { forEachLimited } from '../core/limit.ts';
 import type { HarnessEnd } from '../ports/harness.ts';
 import type { Inference } from '../ports/inference.ts';
 import type { Sandbox, SandboxDriver } from '../ports/sandbox.ts';
-import { type Proxy, startProxy } from '../proxy/server.ts';
+import { type RecordingProxy, startProxy } from '../proxy/server.ts';
 import type { BlobRef, Failure } from '../records/common.ts';
 import { Episode } from '../records/episode.ts';
 import type { Task } from '../records/task.ts';
@@ -86,7 +86,7 @@ export async function runRollouts(
   await using proxy = await startProxy({
     blobs: context.blobs,
     calls,
-    upstream: { baseUrl: plan.inference.baseUrl, apiKey: plan.inference.apiKey, model: plan.inference.model },
+    upstream: { baseUrl: plan.inference.baseUrl, apiKey: plan.inference.apiKey, model: plan.inference.model, tokenIds: plan.inference.capabilities.tokenIds },
   });
   let inARow = 0;
   let done = todo.length - open.length;
@@ -126,7 +126,7 @@ async function runOne(
     task,
     attempt,
     id,
-  }: { proxy: Proxy; sandboxes: SandboxDriver; task: Task; attempt: number; id: string },
+  }: { proxy: RecordingProxy; sandboxes: SandboxDriver; task: Task; attempt: number; id: string },
 ): Promise<Outcome> {
   const session = randomBytes(8).toString('hex');
   const startedAt = Date.now();
