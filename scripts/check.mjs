@@ -10,6 +10,7 @@ const layers = [
   ['core'],
   ['ports'],
   ['algo'],
+  ['data'],
   ['proxy'],
   ['sandboxes', 'inference', 'harnesses', 'benchmarks', 'rewards', 'trainers'],
   ['stages'],

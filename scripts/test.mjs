@@ -29,6 +29,8 @@ function suite(name, command, args, read) {
   }
 }
 
+suite('static checks', node, ['scripts/check.mjs'], () => {});
+
 const vitest = join(out, 'vitest.json');
 suite(
   'vitest',

@@ -15,20 +15,35 @@ export const scripted: InferenceKind<z.infer<typeof config>> = {
   name: 'scripted',
   config,
   async open(_, { script }) {
-    if (!script) throw userError('kind', 'this benchmark has no scripted model', 'name a real one, for example kind: openai');
+    if (!script)
+      throw userError('kind', 'this benchmark has no scripted model', 'name a real one, for example kind: openai');
     const { play, tasks } = script;
     let served = 0;
     const server = createServer(async (request, response) => {
-      const answer = (status: number, body: object): void => void response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+      const answer = (status: number, body: object): void =>
+        void response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
       try {
         const { messages } = JSON.parse(await text(request)) as { messages: ChatMessage[] };
         const task = tasks.get(decodeURIComponent(String(request.headers['x-orchard-task'] ?? '')));
         if (!task) return answer(400, { error: { message: 'the header x-orchard-task names no task' } });
-        const { content, commands } = play({ task, episode: decodeURIComponent(String(request.headers['x-orchard-episode'] ?? '')), messages });
+        const { content, commands } = play({
+          task,
+          episode: decodeURIComponent(String(request.headers['x-orchard-episode'] ?? '')),
+          messages,
+        });
         const turn = messages.length;
-        const calls = commands.map((command, index) => ({ id: `call_${turn}_${index}`, type: 'function', function: { name: 'bash', arguments: JSON.stringify({ command }) } }));
+        const calls = commands.map((command, index) => ({
+          id: `call_${turn}_${index}`,
+          type: 'function',
+          function: { name: 'bash', arguments: JSON.stringify({ command }) },
+        }));
         const message = { role: 'assistant', content, ...(calls.length > 0 ? { tool_calls: calls } : {}) };
-        answer(200, { id: `scripted-${served++}`, object: 'chat.completion', model: 'scripted', choices: [{ index: 0, message, finish_reason: calls.length > 0 ? 'tool_calls' : 'stop' }] });
+        answer(200, {
+          id: `scripted-${served++}`,
+          object: 'chat.completion',
+          model: 'scripted',
+          choices: [{ index: 0, message, finish_reason: calls.length > 0 ? 'tool_calls' : 'stop' }],
+        });
       } catch (error) {
         answer(500, { error: { message: (error as Error).message } });
       }
@@ -41,7 +56,11 @@ export const scripted: InferenceKind<z.infer<typeof config>> = {
       capabilities: { tokenIds: false, logprobs: false },
       version: () => 'scripted',
       async load(weights) {
-        throw userError('inference.kind', `a scripted model cannot load ${weights.version}`, 'use inference.kind torch');
+        throw userError(
+          'inference.kind',
+          `a scripted model cannot load ${weights.version}`,
+          'use inference.kind torch',
+        );
       },
       async [Symbol.asyncDispose]() {
         server.closeAllConnections();

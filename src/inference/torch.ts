@@ -25,7 +25,8 @@ export const torch: InferenceKind<Config> = {
   name: 'torch',
   config,
   async open(settings, context) {
-    if (!context.weights) throw userError('inference.kind', 'torch serves weights, and here are none', 'set model.base');
+    if (!context.weights)
+      throw userError('inference.kind', 'torch serves weights, and here are none', 'set model.base');
     await mkdir(context.dir, { recursive: true });
     let weights = context.weights;
     let server = await start(settings, { context, weights });
@@ -63,13 +64,33 @@ export const torch: InferenceKind<Config> = {
   },
 };
 
-async function start(settings: Config, { context, weights, port = 0 }: { context: InferenceContext; weights: Weights; port?: number }): Promise<{ child: ChildProcess; port: number }> {
+async function start(
+  settings: Config,
+  { context, weights, port = 0 }: { context: InferenceContext; weights: Weights; port?: number },
+): Promise<{ child: ChildProcess; port: number }> {
   const log = join(context.dir, 'serve.log');
   const child = spawn(
     context.python,
     [
-      ...['-m', 'orchard_trainer', 'serve', '--model', weights.path, '--version', weights.version, '--port', String(port)],
-      ...['--max-batch', String(settings.maxBatch), '--threads', String(settings.threads ?? availableParallelism()), '--parent-pid', String(process.pid)],
+      ...[
+        '-m',
+        'orchard_trainer',
+        'serve',
+        '--model',
+        weights.path,
+        '--version',
+        weights.version,
+        '--port',
+        String(port),
+      ],
+      ...[
+        '--max-batch',
+        String(settings.maxBatch),
+        '--threads',
+        String(settings.threads ?? availableParallelism()),
+        '--parent-pid',
+        String(process.pid),
+      ],
     ],
     { stdio: ['ignore', 'pipe', 'pipe'] },
   );
@@ -81,7 +102,16 @@ async function start(settings: Config, { context, weights, port = 0 }: { context
   });
   child.once('close', () => file.end());
   const ready = new Promise<number>((resolve, reject) => {
-    const fail = (cause: string): void => reject(new OrchardError({ owner: 'provider', code: 'engine_start', id: weights.path, cause: `the engine could not start on ${weights.path}: ${cause}`, wayOut: `see ${log}, and \`orchard doctor\`` }));
+    const fail = (cause: string): void =>
+      reject(
+        new OrchardError({
+          owner: 'provider',
+          code: 'engine_start',
+          id: weights.path,
+          cause: `the engine could not start on ${weights.path}: ${cause}`,
+          wayOut: `see ${log}, and \`orchard doctor\``,
+        }),
+      );
     const timer = setTimeout(() => fail(`not ready after ${START_TIMEOUT_MS / 1000} s`), START_TIMEOUT_MS);
     child.once('error', (error) => fail(error.message));
     child.once('exit', (code, signal) => fail(tail.trim().split('\n').at(-1) || `ended with ${code ?? signal}`));
@@ -102,10 +132,22 @@ async function start(settings: Config, { context, weights, port = 0 }: { context
 }
 
 async function loadInto(port: number, weights: Weights): Promise<void> {
-  const fail = (cause: string): OrchardError => new OrchardError({ owner: 'provider', code: 'engine_load', id: weights.version, cause: `the engine did not load ${weights.version}: ${cause}`, wayOut: 'run the same command again' });
+  const fail = (cause: string): OrchardError =>
+    new OrchardError({
+      owner: 'provider',
+      code: 'engine_load',
+      id: weights.version,
+      cause: `the engine did not load ${weights.version}: ${cause}`,
+      wayOut: 'run the same command again',
+    });
   let response: Response;
   try {
-    response = await fetch(`http://127.0.0.1:${port}/load`, { method: 'POST', signal: AbortSignal.timeout(LOAD_TIMEOUT_MS), headers: { 'content-type': 'application/json' }, body: JSON.stringify(weights) });
+    response = await fetch(`http://127.0.0.1:${port}/load`, {
+      method: 'POST',
+      signal: AbortSignal.timeout(LOAD_TIMEOUT_MS),
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(weights),
+    });
   } catch (error) {
     throw fail((error as Error).message);
   }

@@ -2,8 +2,8 @@ import type { ServerResponse } from 'node:http';
 import type { Agent } from 'undici';
 import type { Blobs } from '../core/blobs.ts';
 import type { JsonlWriter } from '../core/jsonl.ts';
-import type { BlobRef, Failure } from '../records/common.ts';
 import type { Call } from '../records/call.ts';
+import type { BlobRef, Failure } from '../records/common.ts';
 import { type ChatRequest, readRequest, streamOf } from './chat.ts';
 import { openLineage } from './lineage.ts';
 import { refuse } from './refuse.ts';
@@ -32,7 +32,9 @@ export const UPSTREAM_FAILED = 'orchard_upstream_failed';
 const KEEP_ALIVE_MS = 15_000;
 
 /** The calls of one episode: forwarded, capped, recorded. */
-export function openChannel(options: EpisodeOptions & { agent: Agent; blobs: Blobs; calls: JsonlWriter; upstream: Upstream }): Channel {
+export function openChannel(
+  options: EpisodeOptions & { agent: Agent; blobs: Blobs; calls: JsonlWriter; upstream: Upstream },
+): Channel {
   const { episode, session, limits, upstream, blobs } = options;
   const deadline = Date.now() + limits.wallMs;
   const ended = new AbortController();
@@ -70,14 +72,26 @@ export function openChannel(options: EpisodeOptions & { agent: Agent; blobs: Blo
     try {
       answer = await ask(options.agent, upstream, {
         body: read.forward,
-        headers: { 'x-orchard-episode': encodeURIComponent(episode), 'x-orchard-task': encodeURIComponent(options.task) },
+        headers: {
+          'x-orchard-episode': encodeURIComponent(episode),
+          'x-orchard-task': encodeURIComponent(options.task),
+        },
         signal: AbortSignal.any([hungUp.signal, untilDeadline, ended.signal]),
       });
     } catch {
       // Hung up, out of time or closed: the call is recorded without an answer.
     }
     clearInterval(waiting ?? undefined);
-    const status = answer === null ? (hungUp.signal.aborted ? 499 : 400) : answer.kind === 'reply' ? 200 : answer.kind === 'refused' ? answer.status : 502;
+    const status =
+      answer === null
+        ? hungUp.signal.aborted
+          ? 499
+          : 400
+        : answer.kind === 'reply'
+          ? 200
+          : answer.kind === 'refused'
+            ? answer.status
+            : 502;
     const delivered = tell(response, { answer, request: read.request, status });
     if (answer?.kind === 'failed') {
       failure ??= {
@@ -96,7 +110,15 @@ export function openChannel(options: EpisodeOptions & { agent: Agent; blobs: Blo
     );
   };
 
-  const keep = async (call: { body: Buffer; seq: number; startedAt: number; read: { request: ChatRequest }; answer: Answer | null; status: number; delivered: Promise<Call['delivered']> }): Promise<void> => {
+  const keep = async (call: {
+    body: Buffer;
+    seq: number;
+    startedAt: number;
+    read: { request: ChatRequest };
+    answer: Answer | null;
+    status: number;
+    delivered: Promise<Call['delivered']>;
+  }): Promise<void> => {
     const { answer } = call;
     const id = `${session}-${call.seq}`;
     const reply = answer?.kind === 'reply' ? answer.reply : null;
@@ -108,7 +130,8 @@ export function openChannel(options: EpisodeOptions & { agent: Agent; blobs: Blo
     const like = lastRequest;
     const request = await blobs.put(call.body, like);
     lastRequest = { sha256: request.sha256, bytes: call.body };
-    const response: BlobRef | null = answer?.kind === 'reply' || answer?.kind === 'refused' ? await blobs.put(answer.body) : null;
+    const response: BlobRef | null =
+      answer?.kind === 'reply' || answer?.kind === 'refused' ? await blobs.put(answer.body) : null;
     await options.calls.append({
       v: 'orchard.call/1',
       id,
@@ -152,25 +175,38 @@ export function openChannel(options: EpisodeOptions & { agent: Agent; blobs: Blo
 /** Sends comments while there is nothing to say; harnesses skip them and the connection stays. */
 function keepAlive(response: ServerResponse): NodeJS.Timeout {
   return setInterval(() => {
-    if (!response.headersSent) response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-cache' });
+    if (!response.headersSent)
+      response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-cache' });
     response.write(': waiting\n\n');
   }, KEEP_ALIVE_MS);
 }
 
 /** Answers the harness; resolves with how much of it got through. */
-function tell(response: ServerResponse, { answer, request, status }: { answer: Answer | null; request: ChatRequest; status: number }): Promise<Call['delivered']> {
+function tell(
+  response: ServerResponse,
+  { answer, request, status }: { answer: Answer | null; request: ChatRequest; status: number },
+): Promise<Call['delivered']> {
   if (response.destroyed) return Promise.resolve('none');
   const begun = response.headersSent; // a stream that was kept alive: errors can only end it
   if (answer?.kind === 'reply') {
     const body = request.stream ? streamOf(answer.reply, request) : answer.body;
-    if (!begun) response.writeHead(200, request.stream ? { 'content-type': 'text/event-stream', 'cache-control': 'no-cache' } : { 'content-type': 'application/json', 'content-length': body.length });
+    if (!begun)
+      response.writeHead(
+        200,
+        request.stream
+          ? { 'content-type': 'text/event-stream', 'cache-control': 'no-cache' }
+          : { 'content-type': 'application/json', 'content-length': body.length },
+      );
     return new Promise((resolve) => {
       response.once('close', () => resolve(response.writableFinished ? 'full' : 'partial'));
       response.end(body);
     });
   }
   if (begun) response.destroy();
-  else if (answer?.kind === 'refused') response.writeHead(status, { 'content-type': 'application/json', 'content-length': answer.body.length }).end(answer.body);
+  else if (answer?.kind === 'refused')
+    response
+      .writeHead(status, { 'content-type': 'application/json', 'content-length': answer.body.length })
+      .end(answer.body);
   else if (answer?.kind === 'failed') refuse(response, status, `the model ${answer.cause}`, { code: UPSTREAM_FAILED });
   else refuse(response, status, 'this episode has used up its wall', { code: BUDGET, limit: 'wall' });
   return Promise.resolve('none');

@@ -30,11 +30,16 @@ const WANTED = { stream: false, return_token_ids: true, logprobs: true } as cons
  */
 export function readRequest(body: Buffer, want: { tokenIds: boolean }): { request: ChatRequest; forward: Buffer } {
   const parsed = JSON.parse(body.toString()) as Record<string, unknown>;
-  if (typeof parsed !== 'object' || parsed === null || !Array.isArray(parsed.messages)) throw new SyntaxError('messages: expected a list');
-  const request = { stream: parsed.stream === true, includeUsage: (parsed.stream_options as { include_usage?: boolean } | undefined)?.include_usage === true };
+  if (typeof parsed !== 'object' || parsed === null || !Array.isArray(parsed.messages))
+    throw new SyntaxError('messages: expected a list');
+  const request = {
+    stream: parsed.stream === true,
+    includeUsage: (parsed.stream_options as { include_usage?: boolean } | undefined)?.include_usage === true,
+  };
   const wanted: Record<string, unknown> = want.tokenIds ? WANTED : { stream: false };
   const missing = Object.entries(wanted).filter(([key]) => !(key in parsed));
-  const conflicts = 'stream_options' in parsed || Object.entries(wanted).some(([key, value]) => key in parsed && parsed[key] !== value);
+  const conflicts =
+    'stream_options' in parsed || Object.entries(wanted).some(([key, value]) => key in parsed && parsed[key] !== value);
   if (conflicts) {
     const { stream_options: _, ...rest } = parsed;
     return { request, forward: Buffer.from(JSON.stringify({ ...rest, ...wanted })) };
@@ -53,13 +58,21 @@ export function readReply(body: Buffer): ChatReply {
     version?: string;
     prompt_token_ids?: number[] | null;
     usage?: { prompt_tokens?: number; completion_tokens?: number };
-    choices?: { message?: ChatMessage; finish_reason?: string; token_ids?: number[] | null; logprobs?: { content?: { logprob: number }[] | null } | null }[];
+    choices?: {
+      message?: ChatMessage;
+      finish_reason?: string;
+      token_ids?: number[] | null;
+      logprobs?: { content?: { logprob: number }[] | null } | null;
+    }[];
   };
   const choice = parsed.choices?.[0];
   if (!choice?.message) throw new Error('the reply has no choices[0].message');
   const promptIds = parsed.prompt_token_ids ?? null;
   const completionIds = choice.token_ids ?? null;
-  const usage = { prompt: parsed.usage?.prompt_tokens ?? promptIds?.length ?? 0, completion: parsed.usage?.completion_tokens ?? completionIds?.length ?? 0 };
+  const usage = {
+    prompt: parsed.usage?.prompt_tokens ?? promptIds?.length ?? 0,
+    completion: parsed.usage?.completion_tokens ?? completionIds?.length ?? 0,
+  };
   if (promptIds && parsed.usage?.prompt_tokens !== undefined && promptIds.length !== usage.prompt) {
     throw new Error(`the reply has ${promptIds.length} prompt ids but counts ${usage.prompt} prompt tokens`);
   }
@@ -83,8 +96,14 @@ export function readReply(body: Buffer): ChatReply {
 
 /** The stream that a harness expects, made from a whole reply (OpenAI chat completion chunks). */
 export function streamOf(reply: ChatReply, { includeUsage }: { includeUsage: boolean }): Buffer {
-  const head = { id: reply.id, object: 'chat.completion.chunk', created: Math.floor(Date.now() / 1000), model: reply.model };
-  const chunk = (delta: object, finish: string | null): string => `data: ${JSON.stringify({ ...head, choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
+  const head = {
+    id: reply.id,
+    object: 'chat.completion.chunk',
+    created: Math.floor(Date.now() / 1000),
+    model: reply.model,
+  };
+  const chunk = (delta: object, finish: string | null): string =>
+    `data: ${JSON.stringify({ ...head, choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
   const { content, tool_calls: calls = [] } = reply.message;
   const parts = [chunk({ role: 'assistant', content: '' }, null)];
   if (content) parts.push(chunk({ content }, null));
@@ -92,7 +111,9 @@ export function streamOf(reply: ChatReply, { includeUsage }: { includeUsage: boo
   parts.push(chunk({}, reply.finish));
   if (includeUsage) {
     const { prompt, completion } = reply.usage;
-    parts.push(`data: ${JSON.stringify({ ...head, choices: [], usage: { prompt_tokens: prompt, completion_tokens: completion, total_tokens: prompt + completion } })}\n\n`);
+    parts.push(
+      `data: ${JSON.stringify({ ...head, choices: [], usage: { prompt_tokens: prompt, completion_tokens: completion, total_tokens: prompt + completion } })}\n\n`,
+    );
   }
   parts.push('data: [DONE]\n\n');
   return Buffer.from(parts.join(''));

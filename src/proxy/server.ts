@@ -44,7 +44,8 @@ export async function startProxy(options: ProxyOptions): Promise<RecordingProxy>
     const key = PATH.exec(request.url ?? '')?.[1];
     const found = key === undefined ? undefined : channels.get(key);
     if (!found) return refuse(response, 404, `no such address: ${request.url}`);
-    if (request.headers.authorization !== `Bearer ${found.apiKey}`) return refuse(response, 401, 'wrong key for this episode');
+    if (request.headers.authorization !== `Bearer ${found.apiKey}`)
+      return refuse(response, 401, 'wrong key for this episode');
     if (request.method !== 'POST') return refuse(response, 405, 'POST only');
     readBody(request)
       .then((body) => found.channel.handle(body, response))
@@ -55,7 +56,13 @@ export async function startProxy(options: ProxyOptions): Promise<RecordingProxy>
     openEpisode(episode) {
       const key = randomBytes(9).toString('base64url');
       const apiKey = `ok-${randomBytes(18).toString('base64url')}`;
-      const channel = openChannel({ ...episode, agent, blobs: options.blobs, calls: options.calls, upstream: options.upstream });
+      const channel = openChannel({
+        ...episode,
+        agent,
+        blobs: options.blobs,
+        calls: options.calls,
+        upstream: options.upstream,
+      });
       channels.set(key, { channel, apiKey });
       return {
         baseUrl: `http://127.0.0.1:${port}/e/${key}/v1`,
@@ -78,7 +85,18 @@ export async function startProxy(options: ProxyOptions): Promise<RecordingProxy>
 async function listen(server: Server, port: number): Promise<number> {
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) =>
-      reject(new OrchardError({ owner: 'user', code: 'port_in_use', id: String(port), cause: `cannot listen on 127.0.0.1:${port}: ${error.message}`, wayOut: 'choose another port, or none for any free one' }, { cause: error })),
+      reject(
+        new OrchardError(
+          {
+            owner: 'user',
+            code: 'port_in_use',
+            id: String(port),
+            cause: `cannot listen on 127.0.0.1:${port}: ${error.message}`,
+            wayOut: 'choose another port, or none for any free one',
+          },
+          { cause: error },
+        ),
+      ),
     );
     server.listen(port, '127.0.0.1', resolve);
   });

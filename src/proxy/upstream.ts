@@ -28,7 +28,11 @@ const CALL_TIMEOUT_MS = 15 * 60_000;
  * replies. Nothing has been told to the harness before, so it never notices.
  * @throws the abort reason when `signal` is aborted
  */
-export async function ask(agent: Agent, upstream: Upstream, { body, headers, signal }: { body: Buffer; headers: Record<string, string>; signal: AbortSignal }): Promise<Answer> {
+export async function ask(
+  agent: Agent,
+  upstream: Upstream,
+  { body, headers, signal }: { body: Buffer; headers: Record<string, string>; signal: AbortSignal },
+): Promise<Answer> {
   const tries: Call['upstream'] = [];
   for (let attempt = 1; ; attempt++) {
     const started = performance.now();
@@ -39,7 +43,11 @@ export async function ask(agent: Agent, upstream: Upstream, { body, headers, sig
         origin: new URL(upstream.baseUrl).origin,
         path: `${new URL(upstream.baseUrl).pathname}/chat/completions`,
         method: 'POST',
-        headers: { 'content-type': 'application/json', ...(upstream.apiKey ? { authorization: `Bearer ${upstream.apiKey}` } : {}), ...headers },
+        headers: {
+          'content-type': 'application/json',
+          ...(upstream.apiKey ? { authorization: `Bearer ${upstream.apiKey}` } : {}),
+          ...headers,
+        },
         body,
         signal: AbortSignal.any([signal, AbortSignal.timeout(CALL_TIMEOUT_MS)]),
       });

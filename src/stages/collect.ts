@@ -3,26 +3,32 @@ import { z } from 'zod';
 import { writeJson } from '../core/folder.ts';
 import { type Stage, stageDir } from './context.ts';
 import { checkInfrastructure, countOutcomes, runRollouts } from './rollouts.ts';
+import { weightsOf } from './weights.ts';
 
 const config = z.strictObject({
   name: z.string().default('collect'),
+  policy: z.string().default('teacher').describe('who works: the teacher, base, or a training stage before this one'),
   episodesPerTask: z.number().int().positive().default(5),
   temperature: z.number().min(0).default(1),
   maxTokensPerCall: z.number().int().positive().default(4096),
 });
 
-/** Episodes of the teacher on the training tasks, graded. */
+/** Episodes on the training tasks, graded: the teacher's to imitate, or the model's own to sharpen. */
 export const collect: Stage<z.infer<typeof config>> = {
   config,
   nameOf: (settings) => settings.name,
-  needs: () => [],
+  needs: ({ policy }) => (policy === 'teacher' || policy === 'base' ? [] : [policy]),
   plan: (settings) => [
-    `${settings.episodesPerTask} episodes of the teacher on each training task, graded in fresh sandboxes`,
+    `${settings.episodesPerTask} episodes of ${settings.policy === 'teacher' ? 'the teacher' : settings.policy} on each training task, graded in fresh sandboxes`,
   ],
   async run(context, settings) {
     const dir = stageDir(context.runDir, settings.name);
     const tasks = await context.tasks('train');
-    await using teacher = await context.openTeacher(join(dir, 'teacher'));
+    const engineDir = join(dir, 'inference');
+    await using inference =
+      settings.policy === 'teacher'
+        ? await context.openTeacher(engineDir)
+        : await context.openInference(await weightsOf(context, settings.policy), engineDir);
     await using sandboxes = await context.openSandboxes();
     const outcomes = await runRollouts(
       context,
@@ -31,7 +37,7 @@ export const collect: Stage<z.infer<typeof config>> = {
         scope: settings.name,
         tasks,
         attempts: settings.episodesPerTask,
-        inference: teacher,
+        inference,
         sampling: { temperature: settings.temperature, topP: 1, maxTokensPerCall: settings.maxTokensPerCall },
         label: settings.name,
       },
@@ -39,6 +45,7 @@ export const collect: Stage<z.infer<typeof config>> = {
     );
     checkInfrastructure(outcomes, settings.name);
     await writeJson(join(dir, 'summary.json'), {
+      policy: settings.policy,
       tasks: tasks.length,
       episodes: outcomes.size,
       ...countOutcomes(outcomes.values()),

@@ -39,7 +39,7 @@ export interface StageContext {
   trainer: Trainer;
   trainerDefaults: { precision: 'fp32' | 'bf16'; microTokens: number; checkpointEverySteps: number };
   /** The process of `orchard_trainer`, for making a model from scratch. */
-  python: string | null;
+  python: string;
   concurrency: number;
   limits: { calls: number; tokens: number; wallS: number; retries: number };
   blobs: Blobs;

@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import type { Blobs } from '../core/blobs.ts';
+import type { BlobReader } from '../core/blobs.ts';
 import { openIndexed } from '../core/jsonl.ts';
 import type { ChatMessage } from '../ports/inference.ts';
 import { Call } from '../records/call.ts';
@@ -29,7 +29,7 @@ export async function openCalls(dir: string): Promise<CallReader> {
  * The conversations of an episode, longest lines only: one that a later call continues is part of that one.
  * A harness that never rewrites its history has exactly one.
  */
-export async function conversationsOf(calls: Call[], blobs: Blobs): Promise<Conversation[]> {
+export async function conversationsOf(calls: Call[], blobs: BlobReader): Promise<Conversation[]> {
   const whole: Conversation[] = [];
   for (const call of calls) {
     if (

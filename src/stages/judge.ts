@@ -1,12 +1,12 @@
 import { join } from 'node:path';
 import { z } from 'zod';
-import { judgeMessages, type KeyStep, parseKeySteps } from '../algo/credit.ts';
+import { judgeMessages, parseKeySteps } from '../algo/credit.ts';
 import { failureOf, OrchardError } from '../core/errors.ts';
 import { openJsonl, readJsonl } from '../core/jsonl.ts';
 import { retry } from '../core/retry.ts';
-import type { JudgedEpisode } from '../ports/benchmark.ts';
 import type { Inference } from '../ports/inference.ts';
 import type { StageContext } from './context.ts';
+import type { Trajectory } from './trajectories.ts';
 
 /** values.jsonl: the judge's word on one episode, or why there is none. Kept, so that a judge is paid once. */
 export const JudgeRecord = z.strictObject({
@@ -19,7 +19,7 @@ export type JudgeRecord = z.infer<typeof JudgeRecord>;
 
 export interface Judge extends AsyncDisposable {
   /** Key steps with P(resolve), or null and why; asks only once per episode. */
-  judge(id: string, episode: JudgedEpisode): Promise<JudgeRecord>;
+  judge(trajectory: Trajectory): Promise<JudgeRecord>;
 }
 
 /**
@@ -38,23 +38,24 @@ export async function openJudge(
   const model = context.openJudge ? await context.openJudge(join(dir, 'judge')) : null;
   const scripted = context.benchmark.scripted?.judge;
 
-  const ask = async (id: string, episode: JudgedEpisode): Promise<JudgeRecord> => {
+  const ask = async (trajectory: Trajectory): Promise<JudgeRecord> => {
+    const { id, judged, messages } = trajectory;
     if (model === null) {
-      if (!scripted) return { episode: id, steps: null, problem: 'no_judge', tokens: 0 };
-      return { episode: id, steps: scripted(episode), problem: null, tokens: 0 };
+      if (!scripted || !judged) return { episode: id, steps: null, problem: 'no judge for it', tokens: 0 };
+      return { episode: id, steps: scripted(judged), problem: null, tokens: 0 };
     }
     if (spent >= tokens) {
       throw new OrchardError({
         owner: 'reward',
         code: 'judge_budget',
         id,
-        cause: `the judge has spent its ${tokens} tokens, ${known.size} episodes are judged`,
-        wayOut: 'raise credit.judgeTokens of the stage and run again: judged episodes are kept',
+        cause: `the judge has spent its ${tokens} tokens, ${known.size} attempts are judged`,
+        wayOut: 'raise credit.judgeTokens of the stage in a run of its own, or take fewer attempts',
       });
     }
-    const reply = await askModel(model, { id, episode, signal: context.signal });
+    const reply = await askModel(model, { trajectory, signal: context.signal });
     spent += reply.tokens;
-    const turns = episode.messages.filter(({ role }) => role === 'assistant').length;
+    const turns = messages.filter(({ role }) => role === 'assistant').length;
     try {
       return { episode: id, steps: parseKeySteps(reply.text, turns), problem: null, tokens: reply.tokens };
     } catch (error) {
@@ -63,11 +64,11 @@ export async function openJudge(
   };
 
   return {
-    async judge(id, episode) {
-      const before = known.get(id);
+    async judge(trajectory) {
+      const before = known.get(trajectory.id);
       if (before) return before;
-      const record = await ask(id, episode);
-      known.set(id, record);
+      const record = await ask(trajectory);
+      known.set(trajectory.id, record);
       await writer.append(record);
       return record;
     },
@@ -81,9 +82,9 @@ export async function openJudge(
 /** @throws OrchardError owner `reward` when the judge cannot be reached or does not answer like a chat model */
 async function askModel(
   model: Inference,
-  { id, episode, signal }: { id: string; episode: JudgedEpisode; signal: AbortSignal },
+  { trajectory, signal }: { trajectory: Trajectory; signal: AbortSignal },
 ): Promise<{ text: string; tokens: number }> {
-  const body = JSON.stringify({ model: model.model, temperature: 0, messages: judgeMessages(episode) });
+  const body = JSON.stringify({ model: model.model, temperature: 0, messages: judgeMessages(trajectory) });
   try {
     return await retry({ tries: 4, firstDelayMs: 1000, signal }, async () => {
       const response = await fetch(`${model.baseUrl}/chat/completions`, {
@@ -110,7 +111,7 @@ async function askModel(
     const failure = failureOf(error, {
       owner: 'reward',
       code: 'judge_unreachable',
-      id,
+      id: trajectory.id,
       wayOut: 'check judge in the recipe and run again: judged episodes are kept',
     });
     throw new OrchardError(failure, { cause: error });

@@ -86,7 +86,12 @@ export async function runRollouts(
   await using proxy = await startProxy({
     blobs: context.blobs,
     calls,
-    upstream: { baseUrl: plan.inference.baseUrl, apiKey: plan.inference.apiKey, model: plan.inference.model, tokenIds: plan.inference.capabilities.tokenIds },
+    upstream: {
+      baseUrl: plan.inference.baseUrl,
+      apiKey: plan.inference.apiKey,
+      model: plan.inference.model,
+      tokenIds: plan.inference.capabilities.tokenIds,
+    },
   });
   let inARow = 0;
   let done = todo.length - open.length;
@@ -139,7 +144,7 @@ async function runOne(
   });
   let end: HarnessEnd & { failure?: Failure };
   let patch: BlobRef | null = null;
-  let bytes = Buffer.alloc(0);
+  let bytes: Buffer = Buffer.alloc(0);
   try {
     await using sandbox: Sandbox = await sandboxes.create({
       id,

@@ -3,7 +3,6 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { creditOf, riseSegments } from '../algo/credit.ts';
 import { filterReason } from '../algo/filter.ts';
-import { mergeCalls } from '../algo/merge.ts';
 import { isReady, writeJson } from '../core/folder.ts';
 import { openJsonl } from '../core/jsonl.ts';
 import { writeBatch } from '../data/batches.ts';
@@ -11,6 +10,7 @@ import { type Chat, loadChat } from '../data/chat.ts';
 import type { Sample } from '../records/sample.ts';
 import { type Stage, type StageContext, stageDir } from './context.ts';
 import { type Judge, openJudge } from './judge.ts';
+import { samplesOf, weighTurns } from './samples.ts';
 import { trainWithBar } from './training.ts';
 import { type Trajectory, trajectoriesOfDataset, trajectoriesOfStage } from './trajectories.ts';
 import { weightsOf } from './weights.ts';
@@ -122,7 +122,7 @@ async function selectAndPack(
   async function* samples(): AsyncIterable<Sample> {
     for await (const trajectory of attempts(context, settings)) {
       context.signal.throwIfAborted();
-      const { selected, rows } = await select(trajectory, { settings, chat, judge });
+      const { selected, rows } = await select(trajectory, { settings, chat, judge, own: trajectory.own });
       await selection.append(selected);
       totals.attempts++;
       totals.uses[selected.use] = (totals.uses[selected.use] ?? 0) + 1;
@@ -139,7 +139,6 @@ async function selectAndPack(
       policyVersion: null,
       sampling: null,
       loss: { name: 'sft', params: {} },
-      streams: ['ids', 'mask', 'weight'],
     });
   } finally {
     await judge?.[Symbol.asyncDispose]();
@@ -161,7 +160,7 @@ async function* attempts(context: StageContext, settings: Config): AsyncIterable
 
 async function select(
   trajectory: Trajectory,
-  { settings, chat, judge }: { settings: Config; chat: Chat; judge: Judge | null },
+  { settings, chat, judge, own }: { settings: Config; chat: Chat; judge: Judge | null; own: boolean },
 ): Promise<{ selected: Selected; rows: Sample[] }> {
   const { id, task, resolved } = trajectory;
   const leave = (use: string, more: Partial<Selected> = {}): { selected: Selected; rows: Sample[] } => ({
@@ -169,42 +168,29 @@ async function select(
     rows: [],
   });
   if (trajectory.unusable) return leave(trajectory.unusable);
-  const samples = samplesOf(trajectory, chat);
-  const tokens = samples.reduce((sum, { tokens: ids }) => sum + ids.length, 0);
+  const samples = samplesOf(trajectory, { chat, own });
+  const tokens = samples.reduce((sum, { sample }) => sum + sample.tokens.length, 0);
   const filtered = filterReason({ tokens, ...trajectory.oddities }, { maxTokens: settings.maxTokens });
   if (filtered) return leave(filtered, { tokens });
-  if (resolved) {
-    const rows = samples.map((sample) => ({ ...sample, weights: sample.mask.map(Number) }));
-    return {
-      selected: { id, task, resolved, use: 'full', trainedTurns: turnsOf(samples), tokens, trainedTokens: sum(rows) },
-      rows,
-    };
-  }
-  if (judge === null || settings.credit === 'none') return leave('unresolved', { tokens });
-  const judged = await judge.judge(trajectory);
-  if (judged.steps === null) return leave('judge_failed', { tokens, detail: judged.problem ?? undefined });
   const turns = trajectory.messages.filter(({ role }) => role === 'assistant').length;
-  const { values, credit } = creditOf(judged.steps, turns);
-  const segments = riseSegments(credit, { epsilon: settings.credit.epsilon, mergeGaps: settings.credit.mergeGaps });
-  const trained = new Set(
-    segments.flatMap(({ from, to }) => Array.from({ length: to - from }, (_, index) => from + index)),
-  );
-  if (trained.size === 0) return leave('no_rise', { tokens, values, credit });
-  const rows = samples
-    .map((sample) => weighTurns(sample, trained))
-    .filter((sample) => sample.weights.some((weight) => weight > 0));
-  return {
-    selected: {
-      id,
-      task,
-      resolved,
-      use: 'rise',
-      values,
-      credit,
-      trainedTurns: [...trained].sort((a, b) => a - b),
-      tokens,
-      trainedTokens: sum(rows),
-    },
-    rows,
+  const take = (
+    use: string,
+    chosen: number[],
+    more: Partial<Selected> = {},
+  ): { selected: Selected; rows: Sample[] } => {
+    const rows = samples
+      .map((each) => weighTurns(each, new Set(chosen)))
+      .filter(({ weights }) => weights.some((weight) => weight > 0));
+    const trainedTokens = rows.reduce((sum, { weights }) => sum + weights.filter((weight) => weight > 0).length, 0);
+    return { selected: { id, task, resolved, use, trainedTurns: chosen, tokens, trainedTokens, ...more }, rows };
   };
+  if (resolved) return take('full', range(0, turns));
+  if (judge === null || settings.credit === 'none') return leave('unresolved', { tokens });
+  const { steps, problem } = await judge.judge(trajectory);
+  if (steps === null) return leave('judge_failed', { tokens, detail: problem ?? undefined });
+  const { values, credit } = creditOf(steps, turns);
+  const rises = riseSegments(credit, settings.credit).flatMap(({ from, to }) => range(from, to));
+  return rises.length === 0 ? leave('no_rise', { tokens, values, credit }) : take('rise', rises, { values, credit });
 }
+
+const range = (from: number, to: number): number[] => Array.from({ length: to - from }, (_, index) => from + index);

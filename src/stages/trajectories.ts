@@ -1,4 +1,5 @@
-import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { readJson } from '../core/folder.ts';
 import { readOrchardDataset } from '../data/orchard-dataset.ts';
 import type { JudgedEpisode } from '../ports/benchmark.ts';
 import type { ChatMessage } from '../ports/inference.ts';
@@ -17,50 +18,75 @@ export interface Trajectory {
   oddities: { unknownTools: number; unparsable: number };
   messages: ChatMessage[];
   tools: unknown[];
-  /** Recorded calls, for ids straight from the engine; empty for published data. */
+  /** The recipe's own model spoke, so that the engine's token ids are the ones to train on. */
+  own: boolean;
+  /** Recorded calls; none for published data. */
   calls: Call[];
-  /** What a judge needs; null when the task is not at hand. */
+  /** How it ended, in words for a judge. */
+  outcome: string;
+  /** What a scripted judge needs; null when the task is not at hand. */
   judged: JudgedEpisode | null;
 }
 
-const NONE = { unknownTools: 0, unparsable: 0 };
+const NOTHING = {
+  unusable: null,
+  oddities: { unknownTools: 0, unparsable: 0 },
+  messages: [],
+  tools: [],
+  own: false,
+  calls: [],
+  outcome: '',
+  judged: null,
+};
 
-/** Attempts of finished stages, by id, so that a resumed run sees the same order. */
+/** Attempts of a finished stage, by id, so that a resumed run sees the same order. */
 export async function* trajectoriesOfStage(context: StageContext, name: string): AsyncIterable<Trajectory> {
   const dir = finishedStage(context, name);
+  const { policy } = (await readJson(join(dir, 'summary.json'))) as { policy: string };
+  const own = policy !== 'teacher';
   const outcomes = await readOutcomes(dir, await context.tasks('train'));
   await using reader = await openCalls(dir);
   for (const [id, { task, episode, verdict }] of [...outcomes].sort(([a], [b]) => (a < b ? -1 : 1))) {
-    const base = { id, task: task.id, resolved: verdict.resolved, oddities: episode.oddities };
+    const base = { ...NOTHING, id, task: task.id, resolved: verdict.resolved, oddities: episode.oddities };
     if (verdict.class === 'infrastructure' || verdict.class === 'unknown') {
-      yield { ...base, unusable: verdict.class, messages: [], tools: [], calls: [], judged: null };
+      yield { ...base, unusable: verdict.class };
       continue;
     }
     const calls = await reader.callsOf(episode);
-    const conversations = await conversationsOf(calls, context.blobs);
-    const last = conversations.at(-1);
-    if (!last) {
-      yield { ...base, unusable: 'no_calls', messages: [], tools: [], calls: [], judged: null };
+    const conversation = (await conversationsOf(calls, context.blobs)).at(-1);
+    if (!conversation) {
+      yield { ...base, unusable: 'no_calls' };
       continue;
     }
     const patch = episode.patch ? await context.blobs.get(episode.patch.sha256) : null;
-    yield { ...base, unusable: null, ...last, calls, judged: { task, messages: last.messages, patch, verdict } };
+    const tests = Object.entries(verdict.tests).map(([test, status]) => `${status} ${test}`);
+    const outcome =
+      verdict.class === 'empty_patch'
+        ? 'it left no change'
+        : `${verdict.resolved ? 'resolved' : 'not resolved'}; tests: ${tests.join(', ')}`;
+    yield {
+      ...base,
+      ...conversation,
+      own,
+      calls,
+      outcome,
+      judged: { task, messages: conversation.messages, patch, verdict },
+    };
   }
 }
 
-/** Rows of a published data set in the schema of microsoft/Orchard. The judge knows only whether they resolved. */
+/** Rows of a published data set in the schema of microsoft/Orchard, by row hash. */
 export async function* trajectoriesOfDataset(file: string): AsyncIterable<Trajectory> {
-  for await (const row of readOrchardDataset(file)) {
+  for await (const { rowSha256, metadata, messages, tools } of readOrchardDataset(file)) {
+    const resolved = metadata.verify_status === 'resolved';
     yield {
-      id: row.rowSha256,
-      task: row.metadata.instance_id,
-      resolved: row.metadata.verify_status === 'resolved',
-      unusable: null,
-      oddities: NONE,
-      messages: row.messages,
-      tools: row.tools,
-      calls: [],
-      judged: null,
+      ...NOTHING,
+      id: rowSha256,
+      task: metadata.instance_id,
+      resolved,
+      messages,
+      tools,
+      outcome: resolved ? 'resolved' : 'not resolved',
     };
   }
 }

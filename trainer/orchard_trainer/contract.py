@@ -185,5 +185,8 @@ def open_shard(path: Path, streams: list[str]) -> Any:
 
 
 def digest(path: Path) -> str:
+    hasher = hashlib.sha256()
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while chunk := file.read(1 << 20):
+            hasher.update(chunk)
+    return hasher.hexdigest()

@@ -22,7 +22,7 @@ export function register(program: Command): void {
       ]);
       const kinds = Object.fromEntries(
         registries.flatMap((registry) =>
-          Object.entries(registry).map(([part, entries]) => [part, Object.keys(entries)]),
+          Object.entries(registry).map(([part, entries]) => [part, Object.keys(entries as object)] as const),
         ),
       );
       const recipes = await recipeNames(recipesDir);

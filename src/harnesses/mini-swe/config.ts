@@ -20,11 +20,16 @@ After that you can do nothing more.`;
 export const config = z.strictObject({
   system: z.string().default(SYSTEM),
   instance: z.string().default(INSTANCE).describe('first user message; {{statement}} is replaced'),
-  observation: z.string().default('<returncode>{{returncode}}</returncode>\n<output>\n{{output}}</output>').describe('{{returncode}} and {{output}} are replaced'),
+  observation: z
+    .string()
+    .default('<returncode>{{returncode}}</returncode>\n<output>\n{{output}}</output>')
+    .describe('{{returncode}} and {{output}} are replaced'),
   observationFailed: z.string().optional().describe('for exit codes other than 0; as observation when left out'),
   formatError: z
     .string()
-    .default(`Your last turn could not be used: {{problem}}. Call the tool bash with one argument, command. To hand in your work, run: echo ${SENTINEL}`)
+    .default(
+      `Your last turn could not be used: {{problem}}. Call the tool bash with one argument, command. To hand in your work, run: echo ${SENTINEL}`,
+    )
     .describe('{{problem}} is replaced'),
   turns: z.number().int().positive().default(100),
   formatErrors: z.number().int().positive().default(3).describe('unusable turns in a row that end an attempt'),

@@ -8,7 +8,11 @@ const BASH = {
   function: {
     name: 'bash',
     description: 'Run a command in a shell.',
-    parameters: { type: 'object', properties: { command: { type: 'string', description: 'the command' } }, required: ['command'] },
+    parameters: {
+      type: 'object',
+      properties: { command: { type: 'string', description: 'the command' } },
+      required: ['command'],
+    },
   },
 };
 
@@ -16,7 +20,12 @@ const BASH = {
 export const miniSwe: HarnessKind<Config> = {
   name: 'mini-swe',
   config,
-  open: (settings): Harness => ({ name: 'mini-swe', version: '1', tools: [BASH], run: (launch) => run(settings, launch) }),
+  open: (settings): Harness => ({
+    name: 'mini-swe',
+    version: '1',
+    tools: [BASH],
+    run: (launch) => run(settings, launch),
+  }),
 };
 
 const ENDS = { calls: 'call_limit', tokens: 'token_limit', wall: 'time_limit' } as const;
@@ -46,7 +55,11 @@ async function run(settings: Config, launch: Launch): Promise<HarnessEnd> {
       const read = readCall(call);
       if ('problem' in read) {
         oddities[read.unknown ? 'unknownTools' : 'unparsable']++;
-        messages.push({ role: 'tool', tool_call_id: call.id, content: fill(settings.formatError, { problem: read.problem }) });
+        messages.push({
+          role: 'tool',
+          tool_call_id: call.id,
+          content: fill(settings.formatError, { problem: read.problem }),
+        });
         continue;
       }
       usable = true;
@@ -72,10 +85,23 @@ function readCall(call: ToolCall): { command: string } | { problem: string; unkn
   return { problem: 'the arguments are no JSON object with a text named command', unknown: false };
 }
 
-async function execute({ commandTimeoutMs, outputCharacters }: Config, { sandbox, signal }: Launch, command: string): Promise<{ output: string; returncode: string; submitted: boolean }> {
-  const result = await sandbox.exec(command, { timeoutMs: commandTimeoutMs, maxOutputBytes: 4 * outputCharacters, signal });
+async function execute(
+  { commandTimeoutMs, outputCharacters }: Config,
+  { sandbox, signal }: Launch,
+  command: string,
+): Promise<{ output: string; returncode: string; submitted: boolean }> {
+  const result = await sandbox.exec(command, {
+    timeoutMs: commandTimeoutMs,
+    maxOutputBytes: 4 * outputCharacters,
+    signal,
+  });
   const output = result.output.toString();
-  if (result.timedOut) return { output: `${shorten(output, outputCharacters)}\nThe command was stopped after ${commandTimeoutMs / 1000} s.\n`, returncode: '124', submitted: false };
+  if (result.timedOut)
+    return {
+      output: `${shorten(output, outputCharacters)}\nThe command was stopped after ${commandTimeoutMs / 1000} s.\n`,
+      returncode: '124',
+      submitted: false,
+    };
   const submitted = result.exitCode === 0 && output.trimStart().split('\n', 1)[0]!.trim() === SENTINEL;
   return { output: shorten(output, outputCharacters), returncode: String(result.exitCode ?? result.signal), submitted };
 }
@@ -87,4 +113,5 @@ function shorten(text: string, limit: number): string {
 }
 
 /** Replaces {{names}}; what is put in is never read as a template again. */
-const fill = (template: string, values: Record<string, string>): string => template.replaceAll(/\{\{(\w+)\}\}/g, (whole, name: string) => values[name] ?? whole);
+const fill = (template: string, values: Record<string, string>): string =>
+  template.replaceAll(/\{\{(\w+)\}\}/g, (whole, name: string) => values[name] ?? whole);

@@ -3,7 +3,10 @@ import { OrchardError } from '../../core/errors.ts';
 import type { Launch } from '../../ports/harness.ts';
 import type { ChatMessage } from '../../ports/inference.ts';
 
-export type Answer = { kind: 'message'; message: ChatMessage } | { kind: 'limit'; limit: 'calls' | 'tokens' | 'wall' } | { kind: 'context' };
+export type Answer =
+  | { kind: 'message'; message: ChatMessage }
+  | { kind: 'limit'; limit: 'calls' | 'tokens' | 'wall' }
+  | { kind: 'context' };
 
 /** The proxy waits for the engine as long as it takes; so does the harness. */
 const agent = new Agent({ headersTimeout: 0, bodyTimeout: 0, connections: 1024 });
@@ -12,8 +15,19 @@ const agent = new Agent({ headersTimeout: 0, bodyTimeout: 0, connections: 1024 }
  * One turn of the model.
  * @throws OrchardError owner `provider` when it cannot be had
  */
-export async function askModel({ episode, endpoint, sampling, signal }: Launch, messages: ChatMessage[], tools: unknown[]): Promise<Answer> {
-  const fail = (cause: string): OrchardError => new OrchardError({ owner: 'provider', code: 'model_failed', id: episode, cause, wayOut: 'see that the model runs and answers, then run the same command again' });
+export async function askModel(
+  { episode, endpoint, sampling, signal }: Launch,
+  messages: ChatMessage[],
+  tools: unknown[],
+): Promise<Answer> {
+  const fail = (cause: string): OrchardError =>
+    new OrchardError({
+      owner: 'provider',
+      code: 'model_failed',
+      id: episode,
+      cause,
+      wayOut: 'see that the model runs and answers, then run the same command again',
+    });
   const url = new URL(endpoint.baseUrl);
   const response = await agent
     .request({
@@ -22,7 +36,14 @@ export async function askModel({ episode, endpoint, sampling, signal }: Launch, 
       method: 'POST',
       signal,
       headers: { 'content-type': 'application/json', authorization: `Bearer ${endpoint.apiKey}` },
-      body: JSON.stringify({ model: endpoint.model, messages, tools, temperature: sampling.temperature, top_p: sampling.topP, max_tokens: sampling.maxTokensPerCall }),
+      body: JSON.stringify({
+        model: endpoint.model,
+        messages,
+        tools,
+        temperature: sampling.temperature,
+        top_p: sampling.topP,
+        max_tokens: sampling.maxTokensPerCall,
+      }),
     })
     .catch((error: Error) => {
       signal.throwIfAborted();
@@ -30,11 +51,13 @@ export async function askModel({ episode, endpoint, sampling, signal }: Launch, 
     });
   const text = await response.body.text();
   if (response.statusCode === 200) {
-    const { content = null, tool_calls } = (JSON.parse(text) as { choices: { message: ChatMessage }[] }).choices[0]!.message;
+    const { content = null, tool_calls } = (JSON.parse(text) as { choices: { message: ChatMessage }[] }).choices[0]!
+      .message;
     return { kind: 'message', message: { role: 'assistant', content, ...(tool_calls?.length ? { tool_calls } : {}) } };
   }
   const error = errorOf(text);
-  if (error.code === 'orchard_budget_exhausted') return { kind: 'limit', limit: error.limit as 'calls' | 'tokens' | 'wall' };
+  if (error.code === 'orchard_budget_exhausted')
+    return { kind: 'limit', limit: error.limit as 'calls' | 'tokens' | 'wall' };
   if (error.code === 'context_length_exceeded') return { kind: 'context' };
   throw fail(error.message ?? `the model answered ${response.statusCode}`);
 }
