@@ -9,25 +9,19 @@ PARAMETER = re.compile(r"\s*<parameter=([^>\n]+)>(.*?)</parameter>\s*", re.DOTAL
 
 
 def parse(text: str) -> tuple[str, list[dict]]:
-    """Content and [{"name", "arguments"}]. What cannot be read as a call stays in the content, to the letter."""
-    calls, rest, at = [], [], 0
+    """The content and the calls, {"name", "arguments"}. What cannot be read as a call stays in the content, to the letter."""
+    calls, content, at = [], "", 0
     for match in CALL.finditer(text):
-        if (call := read(match.group(1))) is None:
-            continue
-        rest.append(text[at : match.start()])
-        calls.append(call)
-        at = match.end()
-    return "".join([*rest, text[at:]]), calls
+        if (call := read(match.group(1))) is not None:
+            calls.append(call)
+            content += text[at : match.start()]
+            at = match.end()
+    return content + text[at:], calls
 
 
 def read(body: str) -> dict | None:
     if (function := FUNCTION.fullmatch(body)) is not None:
-        arguments, at = {}, 0
-        inside = function.group(2)
-        while (parameter := PARAMETER.match(inside, at)) is not None:
-            arguments[parameter.group(1)] = without_frame(parameter.group(2))
-            at = parameter.end()
-        return {"name": function.group(1), "arguments": arguments} if inside[at:].strip() == "" else None
+        return from_markup(*function.groups())
     try:
         call = json.loads(body)
     except ValueError:
@@ -37,6 +31,13 @@ def read(body: str) -> dict | None:
     return {"name": call["name"], "arguments": call["arguments"]}
 
 
-def without_frame(value: str) -> str:
-    """Templates put a value on lines of its own: one line end before it and one after are theirs."""
-    return value.removeprefix("\n").removesuffix("\n")
+def from_markup(name: str, body: str) -> dict | None:
+    arguments, at = {}, 0
+    while (parameter := PARAMETER.match(body, at)) is not None:
+        key, value = parameter.groups()
+        if key in arguments:
+            return None
+        # Templates put a value on lines of its own: one line end before it and one after are theirs.
+        arguments[key] = value.removeprefix("\n").removesuffix("\n")
+        at = parameter.end()
+    return {"name": name, "arguments": arguments} if body[at:].strip() == "" else None
