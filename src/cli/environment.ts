@@ -11,5 +11,6 @@ export const recipesDir = join(projectRoot, 'recipes');
 export const machine: Machine = {
   python: process.env.ORCHARD_PYTHON ?? join(projectRoot, 'trainer', '.venv', 'bin', 'python'),
   secret: (name) => process.env[name],
-  scratchDir: join(process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'orchard', 'sandboxes'),
+  // Root hands its sandboxes to nobody, who could not reach into a home folder.
+  scratchDir: process.getuid?.() === 0 ? '/var/cache/orchard' : join(process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'orchard', 'sandboxes'),
 };
