@@ -164,8 +164,9 @@ async function compare(
   };
 }
 
+/** Tokens with a weight that the model was trained on, from the state that its trainer left. */
 async function trainedTokens(context: StageContext, model: string): Promise<number | null> {
   if (model === 'base') return null;
-  const summary = (await readJson(join(stageDir(context.runDir, model), 'summary.json'))) as { trainedTokens?: number };
-  return summary.trainedTokens ?? null;
+  const state = (await readJson(join(stageDir(context.runDir, model), 'state.json'))) as { trained_tokens: number };
+  return state.trained_tokens;
 }

@@ -56,9 +56,10 @@ export async function findLauncher(scratchDir: string): Promise<Launcher> {
 
 async function works(launcher: Launcher, scratchDir: string): Promise<boolean> {
   const base = join(scratchDir, `probe-${process.pid}`);
-  await mkdir(base, { recursive: true });
+  const inner = join(base, 'folder');
+  await mkdir(inner, { recursive: true });
   try {
-    if (launcher.owner) await chown(base, launcher.owner.uid, launcher.owner.gid);
+    if (launcher.owner) for (const each of [base, inner]) await chown(each, launcher.owner.uid, launcher.owner.gid);
     const started = await launcher.start({
       id: 'probe',
       dir: join(scratchDir, `probe-${process.pid}.box`),
@@ -66,11 +67,9 @@ async function works(launcher: Launcher, scratchDir: string): Promise<boolean> {
       network: 'none',
     });
     const [command, ...args] = started.enter;
-    const run = await execa(
-      command!,
-      [...args, 'sh', '-c', `cd ${started.workdir} && touch inside && ! touch /usr/inside 2>/dev/null`],
-      { reject: false, cwd: '/' },
-    );
+    // Replacing a folder is what an overlay cannot do on a file system without extended attributes.
+    const probe = `cd ${started.workdir} && rmdir folder && mkdir folder && ! touch /usr/inside 2>/dev/null`;
+    const run = await execa(command!, [...args, 'sh', '-c', probe], { reject: false, cwd: '/' });
     await started.stop();
     return run.exitCode === 0;
   } catch {
@@ -106,7 +105,7 @@ async function namespaces(
       }
       if (!overlay) await execa('cp', ['-a', '--reflink=auto', base, join(dir, 'copy')]);
       const repository = overlay
-        ? `overlay ${root}${WORKDIR} overlay lowerdir=${base},upperdir=${dir}/upper,workdir=${dir}/work 0 0`
+        ? `overlay ${root}${WORKDIR} overlay lowerdir=${base},upperdir=${dir}/upper,workdir=${dir}/work,userxattr 0 0`
         : `${dir}/copy ${root}${WORKDIR} none bind 0 0`;
       const fstab = join(dir, 'fstab');
       await writeFile(fstab, `${(await readFile(`${root}.fstab`, 'utf8')).trimEnd()}\n${repository}\n`);
