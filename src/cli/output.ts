@@ -66,18 +66,23 @@ export const clock = (ms: number): string => {
   return seconds < 60 ? `${seconds}s` : `${Math.floor(seconds / 60)}m${String(seconds % 60).padStart(2, '0')}`;
 };
 
-/** Columns padded to their widest cell; the first one to the left, numbers to the right. */
-export function table(header: string[], rows: string[][]): string {
+/** Columns padded to their widest cell: the first one to the left, the others, numbers mostly, to the right unless told. */
+export function table(header: string[], rows: string[][], { left = false } = {}): string {
   const widths = header.map((title, column) =>
     Math.max(title.length, ...rows.map((row) => (row[column] ?? '').length)),
   );
   const line = (cells: string[]): string =>
     cells
-      .map((cell, column) => (column === 0 ? cell.padEnd(widths[column]!) : cell.padStart(widths[column]!)))
+      .map((cell, column) => (column === 0 || left ? cell.padEnd(widths[column]!) : cell.padStart(widths[column]!)))
       .join('   ')
       .trimEnd();
   return [line(header), ...rows.map(line)].join('\n');
 }
+
+const WIDE = 100;
+
+/** A long text cut for a line on a terminal. */
+export const shorten = (text: string): string => (text.length <= WIDE ? text : `${text.slice(0, WIDE - 1)}…`);
 
 const percent = (share: number): string => (100 * share).toFixed(1);
 

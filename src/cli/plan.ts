@@ -1,7 +1,7 @@
 import type { LoadedRecipe } from '../recipe/load.ts';
 import { joinPath } from '../recipe/origin.ts';
 import { planStages } from '../recipe/run.ts';
-import { table } from './output.ts';
+import { shorten, table } from './output.ts';
 
 /** Every value with where it came from, then the stages; nothing is started. */
 export function printPlan(
@@ -29,8 +29,9 @@ export function printPlan(
   if (values)
     console.log(
       `${table(
-        ['value', '', 'from'],
-        leaves(recipe).map(([path, value]) => [`${path}: ${JSON.stringify(value)}`, '', originOf(origins, path)]),
+        ['from', 'value'],
+        leaves(recipe).map(([path, value]) => [originOf(origins, path), `${path}: ${shorten(JSON.stringify(value))}`]),
+        { left: true },
       )}\n`,
     );
   for (const { name, kind, lines, needs } of stages) {

@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { type FileHandle, mkdir, open, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { zstdCompressSync, zstdDecompressSync } from 'node:zlib';
+import { constants, zstdCompressSync, zstdDecompressSync } from 'node:zlib';
 import type { BlobRef } from '../records/common.ts';
 import { OrchardError } from './errors.ts';
 
@@ -15,23 +15,20 @@ export interface BlobReader extends AsyncDisposable {
 export interface Blobs extends BlobReader {
   /**
    * Stores bytes once, compressed. Resolves when they are with the kernel and survive a kill of this process.
-   * `like` names stored bytes that these mostly repeat, as an agent's request repeats the one before: only what
-   * differs is stored, so that an episode takes space linear in its turns.
+   * `like` names stored bytes that these mostly repeat, as an agent's request repeats the one before: it is the
+   * dictionary of their compression, so that an episode takes space linear in its turns.
    */
   put(bytes: Buffer, like?: { sha256: string; bytes: Buffer }): Promise<BlobRef>;
 }
 
 /**
- * A pack is a sequence of records: 32 bytes sha256, u32 stored length, u32 raw length, u8 chain, then for chain > 0
- * the 32 bytes sha256 of the base, u32 prefix, u32 suffix; then the stored bytes, zstd. The raw bytes are the base's
- * first `prefix` bytes, the stored ones, and the base's last `suffix` bytes.
+ * A pack is a sequence of records: 32 bytes sha256, u32 stored length, u32 raw length, u8 chain, for chain > 0 the 32
+ * bytes sha256 of the dictionary, then the stored bytes, zstd.
  */
 const HEAD = 41;
-const DELTA = 40;
+const NAME = 32;
 /** Longest way from a record to one that stands alone: reading stays cheap. */
 const MAX_CHAIN = 16;
-/** Below this the reference costs as much as it saves. */
-const MIN_SHARED_BYTES = 256;
 
 interface Place {
   pack: FileHandle;
@@ -40,7 +37,8 @@ interface Place {
   stored: number;
   raw: number;
   chain: number;
-  base: { sha256: string; prefix: number; suffix: number } | null;
+  /** Its dictionary. */
+  base: string | null;
 }
 
 export async function openBlobsReader(dir: string): Promise<BlobReader> {
@@ -129,50 +127,20 @@ function encode(
   bytes: Buffer,
   like: { sha256: string; bytes: Buffer; chain: number | undefined } | undefined,
 ): Encoded {
-  let base: Place['base'] = null;
-  let chain = 0;
-  if (like?.chain !== undefined && like.chain < MAX_CHAIN) {
-    const prefix = sharedPrefix(bytes, like.bytes);
-    const suffix = sharedSuffix(bytes, like.bytes, prefix);
-    if (prefix + suffix >= MIN_SHARED_BYTES) {
-      base = { sha256: like.sha256, prefix, suffix };
-      chain = like.chain + 1;
-    }
-  }
-  const stored = zstdCompressSync(base ? bytes.subarray(base.prefix, bytes.length - base.suffix) : bytes);
-  const head = Buffer.alloc(base ? HEAD + DELTA : HEAD);
+  const base = like?.chain !== undefined && like.chain < MAX_CHAIN ? like : null;
+  const chain = base === null ? 0 : like!.chain! + 1;
+  const stored = zstdCompressSync(bytes, {
+    ...(base ? { dictionary: base.bytes } : {}),
+    // The default window reaches back 2 MiB; a longer dictionary would go unseen.
+    ...(bytes.length > 2 ** 20 ? { params: { [constants.ZSTD_c_windowLog]: 27 } } : {}),
+  });
+  const head = Buffer.alloc(base ? HEAD + NAME : HEAD);
   head.write(sha256, 0, 'hex');
   head.writeUInt32LE(stored.length, 32);
   head.writeUInt32LE(bytes.length, 36);
   head.writeUInt8(chain, 40);
-  if (base) {
-    head.write(base.sha256, 41, 'hex');
-    head.writeUInt32LE(base.prefix, 73);
-    head.writeUInt32LE(base.suffix, 77);
-  }
-  return { head, stored, chain, base };
-}
-
-const BLOCK = 4096;
-
-function sharedPrefix(a: Buffer, b: Buffer): number {
-  const limit = Math.min(a.length, b.length);
-  let at = 0;
-  while (at + BLOCK <= limit && a.compare(b, at, at + BLOCK, at, at + BLOCK) === 0) at += BLOCK;
-  while (at < limit && a[at] === b[at]) at++;
-  return at;
-}
-
-function sharedSuffix(a: Buffer, b: Buffer, prefix: number): number {
-  const limit = Math.min(a.length, b.length) - prefix;
-  let at = 0;
-  while (
-    at + BLOCK <= limit &&
-    a.compare(b, b.length - at - BLOCK, b.length - at, a.length - at - BLOCK, a.length - at) === 0
-  )
-    at += BLOCK;
-  while (at < limit && a[a.length - 1 - at] === b[b.length - 1 - at]) at++;
-  return at;
+  if (base) head.write(base.sha256, HEAD, 'hex');
+  return { head, stored, chain, base: base?.sha256 ?? null };
 }
 
 /** Where everything is; a record that its writer did not finish ends its pack. */
@@ -184,17 +152,14 @@ async function scan(dir: string): Promise<{ places: Map<string, Place>; packs: F
     const pack = await open(join(dir, name), 'r');
     packs.push(pack);
     const { size } = await pack.stat();
-    const head = Buffer.alloc(HEAD + DELTA);
+    const head = Buffer.alloc(HEAD + NAME);
     for (let at = 0; at + HEAD <= size; ) {
       await pack.read(head, 0, head.length, at);
       const stored = head.readUInt32LE(32);
       const chain = head.readUInt8(40);
-      const offset = at + HEAD + (chain > 0 ? DELTA : 0);
+      const offset = at + HEAD + (chain > 0 ? NAME : 0);
       if (offset + stored > size) break;
-      const base =
-        chain > 0
-          ? { sha256: head.toString('hex', 41, 73), prefix: head.readUInt32LE(73), suffix: head.readUInt32LE(77) }
-          : null;
+      const base = chain > 0 ? head.toString('hex', HEAD, HEAD + NAME) : null;
       places.set(head.toString('hex', 0, 32), { pack, offset, stored, raw: head.readUInt32LE(36), chain, base });
       at = offset + stored;
     }
@@ -215,15 +180,15 @@ async function read(places: Map<string, Place>, sha256: string): Promise<Buffer>
   if (!place) throw broken(`blob ${sha256} is missing`);
   const stored = Buffer.alloc(place.stored);
   await place.pack.read(stored, 0, place.stored, place.offset);
+  const dictionary = place.base === null ? undefined : await read(places, place.base);
   let bytes: Buffer;
   try {
-    bytes = zstdDecompressSync(stored, { maxOutputLength: Math.max(1, place.raw) });
+    bytes = zstdDecompressSync(stored, {
+      maxOutputLength: Math.max(1, place.raw),
+      ...(dictionary ? { dictionary } : {}),
+    });
   } catch (error) {
     throw broken(`blob ${sha256} cannot be decompressed: ${(error as Error).message}`);
-  }
-  if (place.base) {
-    const base = await read(places, place.base.sha256);
-    bytes = Buffer.concat([base.subarray(0, place.base.prefix), bytes, base.subarray(base.length - place.base.suffix)]);
   }
   if (createHash('sha256').update(bytes).digest('hex') !== sha256)
     throw broken(`blob ${sha256} does not hash to its name`);

@@ -17,6 +17,11 @@ export interface EpisodeOptions {
   limits: { calls: number; tokens: number; wallMs: number };
 }
 
+interface Stored {
+  sha256: string;
+  bytes: Buffer;
+}
+
 export interface Channel {
   handle(body: Buffer, response: ServerResponse): Promise<void>;
   stats(): { calls: number; tokens: { prompt: number; completion: number }; failure: Failure | undefined };
@@ -43,7 +48,7 @@ export function openChannel(
   const recording = new Set<Promise<void>>();
   let calls = 0;
   let failure: Failure | undefined;
-  let lastRequest: { sha256: string; bytes: Buffer } | undefined;
+  const last: { request?: Stored; response?: Stored } = {};
 
   const exhausted = (): string | null => {
     if (calls >= limits.calls) return 'calls';
@@ -92,6 +97,8 @@ export function openChannel(
           : answer.kind === 'refused'
             ? answer.status
             : 502;
+    // Before the harness hears it: its next call, which builds on this one, must not seem to overlap it.
+    const endedAt = Date.now();
     const delivered = tell(response, { answer, request: read.request, status });
     if (answer?.kind === 'failed') {
       failure ??= {
@@ -102,7 +109,7 @@ export function openChannel(
         wayOut: 'see that it runs and answers, then run the same command again',
       };
     }
-    const record = keep({ body, seq, startedAt, read, answer, status, delivered });
+    const record = keep({ body, seq, startedAt, endedAt, read, answer, status, delivered });
     recording.add(record);
     record.then(
       () => recording.delete(record),
@@ -110,10 +117,18 @@ export function openChannel(
     );
   };
 
+  /** Requests repeat the conversation so far, and replies its prompt ids. */
+  const store = async (part: 'request' | 'response', bytes: Buffer): Promise<BlobRef> => {
+    const ref = await blobs.put(bytes, last[part]);
+    last[part] = { sha256: ref.sha256, bytes };
+    return ref;
+  };
+
   const keep = async (call: {
     body: Buffer;
     seq: number;
     startedAt: number;
+    endedAt: number;
     read: { request: ChatRequest };
     answer: Answer | null;
     status: number;
@@ -127,11 +142,9 @@ export function openChannel(
     if (reply?.promptIds && reply.completionIds) lineage.remember(id, reply.promptIds, reply.completionIds);
     tokens.prompt += reply?.usage.prompt ?? 0;
     tokens.completion += reply?.usage.completion ?? 0;
-    const like = lastRequest;
-    const request = await blobs.put(call.body, like);
-    lastRequest = { sha256: request.sha256, bytes: call.body };
-    const response: BlobRef | null =
-      answer?.kind === 'reply' || answer?.kind === 'refused' ? await blobs.put(answer.body) : null;
+    const request = await store('request', call.body);
+    const response =
+      answer?.kind === 'reply' || answer?.kind === 'refused' ? await store('response', answer.body) : null;
     await options.calls.append({
       v: 'orchard.call/1',
       id,
@@ -158,7 +171,7 @@ export function openChannel(
       upstream: answer?.tries ?? [],
       delivered: await call.delivered,
       startedAt: call.startedAt,
-      endedAt: Date.now(),
+      endedAt: call.endedAt,
     } satisfies Call);
   };
 

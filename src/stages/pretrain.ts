@@ -14,7 +14,9 @@ import { trainWithBar } from './training.ts';
 
 const config = z.strictObject({
   name: z.string().default('pretrain'),
-  documents: z.number().int().positive().describe("conversations of the benchmark's corpus"),
+  corpus: z
+    .strictObject({ documents: z.number().int().positive(), seed: z.number().int().default(0) })
+    .describe("conversations of the benchmark's corpus"),
   system: z.string().describe('system text of the conversations; the harness should use the same'),
   architecture: z.strictObject({
     vocab: z.number().int().positive(),
@@ -45,8 +47,8 @@ export const pretrain: Stage<Config> = {
   config,
   nameOf: (settings) => settings.name,
   needs: () => [],
-  plan: ({ documents, architecture, epochs }) => [
-    `a model of ${architecture.layers} layers of ${architecture.hidden} with ${architecture.vocab} tokens, ${epochs} epochs over ${documents} made-up conversations`,
+  plan: ({ corpus, architecture, epochs }) => [
+    `a model of ${architecture.layers} layers of ${architecture.hidden} with ${architecture.vocab} tokens, ${epochs} epochs over ${corpus.documents} made-up conversations`,
   ],
   async run(context, settings) {
     const dir = stageDir(context.runDir, settings.name);
@@ -63,7 +65,7 @@ export const pretrain: Stage<Config> = {
         sampling: null,
         loss: { name: 'sft', params: {} },
       });
-      await writeJson(join(dir, 'summary.json'), { documents: settings.documents, tokens: manifest.tokens.total });
+      await writeJson(join(dir, 'summary.json'), { documents: settings.corpus.documents, tokens: manifest.tokens.total });
     }
     await trainWithBar(context, {
       dir,
@@ -88,11 +90,11 @@ export const pretrain: Stage<Config> = {
   },
 };
 
-function corpusOf(context: StageContext, { documents, system }: Config): () => Iterable<Document> {
+function corpusOf(context: StageContext, { corpus: chosen, system }: Config): () => Iterable<Document> {
   const { corpus, name } = context.benchmark;
   if (!corpus)
     throw userError('tasks.benchmark', `benchmark ${name} has no corpus to pretrain on`, 'use tasks.benchmark tiny');
-  return () => corpus({ documents, seed: context.seed, system });
+  return () => corpus({ ...chosen, system });
 }
 
 async function initialise(

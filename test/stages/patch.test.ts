@@ -32,7 +32,7 @@ async function patchAfter(command: string, files: Record<string, string> = {}): 
     lifetimeMs: 60_000,
   });
   const run = await box.exec(command, { timeoutMs: 10_000 });
-  expect(run.output.toString()).toBe("");
+  expect(run.output.toString()).toBe('');
   expect(run.exitCode).toBe(0);
   return await takePatch(box, changed);
 }
