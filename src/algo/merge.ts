@@ -132,7 +132,11 @@ function sampleOf(
   const logprobs: number[] = [];
   const segments: Sample['segments'] = [];
   let scored = true;
-  for (const node of path) {
+  // A reply is trained on the path that first went on from it, and from there on always with the first.
+  const firstUse = path.map((_, depth) =>
+    path.slice(depth + 1).every((below, index) => path[depth + index]!.children[0] === below),
+  );
+  for (const [depth, node] of path.entries()) {
     const from = tokens.length;
     for (let at = from; at < node.prompt.length; at++) {
       tokens.push(node.prompt[at]!);
@@ -140,8 +144,7 @@ function sampleOf(
       logprobs.push(0);
     }
     const promptEnd = tokens.length;
-    // On the path of its first child, or as a leaf; further children carry it as context.
-    const trained = node.trained && (node.children.length === 0 || path.includes(node.children[0]!));
+    const trained = node.trained && firstUse[depth]!;
     const { logprobs: given } = node.call.tokens;
     scored &&= given !== null;
     for (const [at, id] of node.completion.entries()) {

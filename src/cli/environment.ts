@@ -12,5 +12,8 @@ export const machine: Machine = {
   python: process.env.ORCHARD_PYTHON ?? join(projectRoot, 'trainer', '.venv', 'bin', 'python'),
   secret: (name) => process.env[name],
   // Root hands its sandboxes to nobody, who could not reach into a home folder.
-  scratchDir: process.getuid?.() === 0 ? '/var/cache/orchard' : join(process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'orchard', 'sandboxes'),
+  scratchDir:
+    process.getuid?.() === 0
+      ? '/var/cache/orchard'
+      : join(process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'orchard', 'sandboxes'),
 };

@@ -65,7 +65,10 @@ export const pretrain: Stage<Config> = {
         sampling: null,
         loss: { name: 'sft', params: {} },
       });
-      await writeJson(join(dir, 'summary.json'), { documents: settings.corpus.documents, tokens: manifest.tokens.total });
+      await writeJson(join(dir, 'summary.json'), {
+        documents: settings.corpus.documents,
+        tokens: manifest.tokens.total,
+      });
     }
     await trainWithBar(context, {
       dir,
