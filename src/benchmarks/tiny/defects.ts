@@ -102,6 +102,7 @@ export const defects: Make[] = [
       `should add ${a} and ${b}, but it subtracts them`,
       `must return the sum of ${a} and ${b}`,
       `gives the difference. It should add ${b} to ${a}`,
+      'should use + instead of -',
     ]),
   ),
   operator('+', '*', (random, a, b) =>
@@ -119,6 +120,7 @@ export const defects: Make[] = [
       `should multiply ${a} by ${b}, but it adds them`,
       `must return ${a} times ${b}`,
       `gives the sum. It should be the product of ${a} and ${b}`,
+      'should use * instead of +',
     ]),
   ),
   comparison('<=', '<', (random, a, b) =>
@@ -142,6 +144,7 @@ export const defects: Make[] = [
     random.pick([
       `should tell whether ${a} is above ${b}, but it tests for below`,
       `has the test the wrong way round: true means ${a} above ${b}`,
+      'should use > instead of <',
     ]),
   ),
   (random, a) => {
@@ -156,6 +159,7 @@ export const defects: Make[] = [
         `should multiply ${a} by ${right}, not ${wrong}`,
         `uses ${wrong} where it should use ${right}`,
         `has the wrong factor. It must be ${right}`,
+        `should use ${right} instead of ${wrong}`,
       ]),
       calls: [
         [`${x}`, String(x * right)],
