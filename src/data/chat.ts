@@ -158,7 +158,7 @@ const afterwards = ({ tool_calls: calls }: ChatMessage): ChatMessage =>
   calls?.length ? { role: 'tool', content: '', tool_call_id: calls[0]!.id } : { role: 'user', content: '' };
 
 /** Whether a rendered turn holds all that the message says. Thoughts are in the text, or in a field of their own. */
-function saysAll(shown: string, message: ChatMessage & { reasoning_content?: string | null }): boolean {
+function saysAll(shown: string, message: ChatMessage): boolean {
   const has = (text: string | null | undefined): boolean => shown.includes((text ?? '').trim());
   return has(message.content) && has(message.reasoning_content);
 }

@@ -16,6 +16,7 @@ const ToolCall = z.object({
 const Message = z.object({
   role: z.enum(['system', 'user', 'assistant', 'tool']),
   content: z.string().nullish(),
+  reasoning_content: z.string().nullish(),
   tool_call_id: z.string().nullish(),
   tool_calls: z.array(ToolCall).nullish(),
 });
@@ -98,9 +99,10 @@ function parseRow(raw: unknown, where: string): ReadRow {
   const tools = json(row.tools ?? [], 'tools');
   if (!Array.isArray(tools)) return refuse('tools: expected a list');
   const clean = messages.data.map(
-    ({ role, content, tool_call_id: callId, tool_calls: calls }): ChatMessage => ({
+    ({ role, content, reasoning_content: thoughts, tool_call_id: callId, tool_calls: calls }): ChatMessage => ({
       role,
       content: content ?? null,
+      ...(thoughts ? { reasoning_content: thoughts } : {}),
       ...(callId ? { tool_call_id: callId } : {}),
       ...(calls?.length
         ? {

@@ -30,6 +30,8 @@ export interface ScriptedRequest {
 export interface ChatMessage {
   role: 'system' | 'user' | 'assistant' | 'tool';
   content: string | null;
+  /** Thoughts, where an engine keeps them apart from what is said. */
+  reasoning_content?: string | null;
   tool_calls?: ToolCall[];
   tool_call_id?: string;
 }

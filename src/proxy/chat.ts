@@ -104,8 +104,9 @@ export function streamOf(reply: ChatReply, { includeUsage }: { includeUsage: boo
   };
   const chunk = (delta: object, finish: string | null): string =>
     `data: ${JSON.stringify({ ...head, choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
-  const { content, tool_calls: calls = [] } = reply.message;
+  const { content, reasoning_content, tool_calls: calls = [] } = reply.message;
   const parts = [chunk({ role: 'assistant', content: '' }, null)];
+  if (reasoning_content) parts.push(chunk({ reasoning_content }, null));
   if (content) parts.push(chunk({ content }, null));
   for (const [index, call] of (calls ?? []).entries()) parts.push(chunk({ tool_calls: [{ index, ...call }] }, null));
   parts.push(chunk({}, reply.finish));

@@ -38,7 +38,9 @@ function unwrap(schema: z.ZodType, value: unknown): z.ZodType | null {
 
 /** The known word nearest to a mistyped one. */
 export function nearest(word: string, known: string[]): string | null {
-  const best = known.map((each) => [distance(word, each), each] as const).sort((a, b) => a[0] - b[0])[0];
+  const best = known
+    .map((each) => [distance(word.toLowerCase(), each.toLowerCase()), each] as const)
+    .sort((a, b) => a[0] - b[0])[0];
   return best && best[0] <= Math.max(2, word.length / 2) ? best[1] : null;
 }
 

@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import type { BlobReader } from '../core/blobs.ts';
 import { openIndexed } from '../core/jsonl.ts';
+import { asHistory } from '../data/messages.ts';
 import type { ChatMessage } from '../ports/inference.ts';
 import { Call } from '../records/call.ts';
 import type { Episode } from '../records/episode.ts';
@@ -49,11 +50,7 @@ export async function conversationsOf(calls: Call[], blobs: BlobReader): Promise
     };
     const reply = response.choices[0]?.message;
     if (!reply) continue;
-    const { content = null, tool_calls } = reply;
-    whole.push({
-      messages: [...request.messages, { role: 'assistant', content, ...(tool_calls?.length ? { tool_calls } : {}) }],
-      tools: request.tools ?? [],
-    });
+    whole.push({ messages: [...request.messages, asHistory(reply)], tools: request.tools ?? [] });
   }
   const keys = whole.map(({ messages }) => messages.map(keyOf));
   return whole.filter((_, index) => !keys.some((other, later) => later > index && isPrefix(keys[index]!, other)));

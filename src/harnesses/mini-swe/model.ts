@@ -1,5 +1,6 @@
 import { Agent } from 'undici';
 import { OrchardError } from '../../core/errors.ts';
+import { asHistory } from '../../data/messages.ts';
 import type { Launch } from '../../ports/harness.ts';
 import type { ChatMessage } from '../../ports/inference.ts';
 
@@ -51,9 +52,8 @@ export async function askModel(
     });
   const text = await response.body.text();
   if (response.statusCode === 200) {
-    const { content = null, tool_calls } = (JSON.parse(text) as { choices: { message: ChatMessage }[] }).choices[0]!
-      .message;
-    return { kind: 'message', message: { role: 'assistant', content, ...(tool_calls?.length ? { tool_calls } : {}) } };
+    const [choice] = (JSON.parse(text) as { choices: { message: ChatMessage }[] }).choices;
+    return { kind: 'message', message: asHistory(choice!.message) };
   }
   const error = errorOf(text);
   if (error.code === 'orchard_budget_exhausted')
