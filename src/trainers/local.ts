@@ -54,7 +54,7 @@ async function train(settings: Config, { python, job }: { python: string; job: T
   const launch =
     settings.processes === 1
       ? entry
-      : ['-m', 'torch.distributed.run', '--standalone', `--nproc-per-node=${settings.processes}`, ...entry];
+      : ['-m', 'orchard_trainer', 'launch', '--standalone', `--nproc-per-node=${settings.processes}`, ...entry];
   const child = spawn(python, launch, { stdio: ['ignore', 'pipe', 'pipe'] });
   const log = createWriteStream(join(job.dir, 'trainer.log'), { flags: 'a' });
   let tail = '';
