@@ -12,6 +12,8 @@ export function openProgress(): Progress {
 }
 
 function bars(): Progress {
+  // A run that fails leaves its bar standing, with the cursor hidden.
+  process.once('exit', () => process.stderr.write('\u001b[?25h'));
   return {
     line: (text) => console.error(`  ${text}`),
     start(label, total): ProgressBar {

@@ -23,3 +23,23 @@ export async function forEachLimited<T>(
   await Promise.all(Array.from({ length: options.concurrency }, worker));
   if (failed !== null) throw (failed as { error: unknown }).error;
 }
+
+/** Results in the order of the items, with up to `concurrency` at work; the first failure ends it once those are done. */
+export async function* mapInOrder<T, R>(
+  items: AsyncIterable<T>,
+  { concurrency }: { concurrency: number },
+  work: (item: T) => Promise<R>,
+): AsyncIterable<R> {
+  const running: Promise<R>[] = [];
+  try {
+    for await (const item of items) {
+      const one = work(item);
+      one.catch(() => {}); // heard of in its turn
+      running.push(one);
+      if (running.length >= concurrency) yield await running.shift()!;
+    }
+    while (running.length > 0) yield await running.shift()!;
+  } finally {
+    await Promise.allSettled(running);
+  }
+}

@@ -138,8 +138,11 @@ async function keepRecipe(runDir: string, recipe: Recipe): Promise<void> {
   const plain = JSON.parse(JSON.stringify(recipe)) as Recipe;
   if (existsSync(file)) {
     const before = (await readJson(file)) as Recipe;
-    // How many episodes run at a time and which stages follow change nothing that was done.
-    const shared = ({ stages: _stages, concurrency: _concurrency, ...rest }: Recipe): Record<string, unknown> => rest;
+    // Which stages follow, how many episodes run at a time and what a judge may spend change nothing that was done.
+    const shared = ({ stages: _, concurrency: __, limits: { judgeTokens: ___, ...limits }, ...rest }: Recipe) => ({
+      ...rest,
+      limits,
+    });
     const changed = differences(shared(before), shared(plain));
     if (changed.length > 0) {
       throw new OrchardError({

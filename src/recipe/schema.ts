@@ -72,6 +72,7 @@ export const Recipe = z.strictObject({
       tokens: z.number().int().positive().default(2_000_000).describe('prompt and completion tokens per episode'),
       wallS: z.number().positive().default(1800).describe('seconds per episode'),
       retries: z.number().int().min(0).default(2).describe('further tries after an infrastructure failure'),
+      judgeTokens: z.number().int().positive().default(1_000_000_000).describe('what the judge may spend in a stage'),
     })
     .prefault({}),
   cluster: Cluster.optional(),

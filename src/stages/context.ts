@@ -41,7 +41,7 @@ export interface StageContext {
   /** The process of `orchard_trainer`, for making a model from scratch. */
   python: string;
   concurrency: number;
-  limits: { calls: number; tokens: number; wallS: number; retries: number };
+  limits: { calls: number; tokens: number; wallS: number; retries: number; judgeTokens: number };
   blobs: Blobs;
   progress: Progress;
   signal: AbortSignal;

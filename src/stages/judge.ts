@@ -24,12 +24,10 @@ export interface Judge extends AsyncDisposable {
 
 /**
  * Opens the recipe's judge, or the benchmark's scripted one, over the values already in `dir`.
- * @throws OrchardError owner `reward`, code `judge_budget`, once `tokens` are spent
+ * @throws OrchardError owner `reward`, code `judge_budget`, once `limits.judgeTokens` are spent
  */
-export async function openJudge(
-  context: StageContext,
-  { dir, tokens }: { dir: string; tokens: number },
-): Promise<Judge> {
+export async function openJudge(context: StageContext, dir: string): Promise<Judge> {
+  const tokens = context.limits.judgeTokens;
   const file = join(dir, 'values.jsonl');
   const known = new Map<string, JudgeRecord>();
   for await (const record of readJsonl(file, JudgeRecord)) known.set(record.episode, record);
@@ -50,7 +48,7 @@ export async function openJudge(
         code: 'judge_budget',
         id,
         cause: `the judge has spent its ${tokens} tokens, ${known.size} attempts are judged`,
-        wayOut: 'raise credit.judgeTokens of the stage in a run of its own, or take fewer attempts',
+        wayOut: 'raise limits.judgeTokens and run again: what was judged is kept',
       });
     }
     const reply = await askModel(model, { trajectory, signal: context.signal });

@@ -182,7 +182,8 @@ async function runOne(
   } finally {
     await channel.close();
   }
-  const failure = end.failure ?? channel.stats().failure;
+  // What the proxy saw is the cause of what the harness then said.
+  const failure = channel.stats().failure ?? end.failure;
   const stats = channel.stats();
   const episode: Episode = {
     v: 'orchard.episode/1',
@@ -271,7 +272,7 @@ export function checkInfrastructure(outcomes: Map<string, Outcome>, id: string):
       ...first,
       id,
       cause: `${failed.length} of ${outcomes.size} attempts of ${id} failed for reasons of the infrastructure, the first: ${first.cause}`,
-      wayOut: `${first.wayOut}; then run the same command again, only those are repeated`,
+      wayOut: `${first.wayOut}; only those are repeated`,
     });
   }
 }

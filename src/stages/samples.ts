@@ -15,8 +15,8 @@ export interface TurnSample {
  * Token ids of an attempt. When the model that spoke was this one (`own`), they are the engine's, merged by exact
  * prefix; otherwise the text is tokenized with the model's own template.
  */
-export function samplesOf(trajectory: Trajectory, { chat, own }: { chat: Chat; own: boolean }): TurnSample[] {
-  return own ? fromEngine(trajectory) : fromText(trajectory, chat);
+export function samplesOf(trajectory: Trajectory, chat: Chat): TurnSample[] {
+  return trajectory.own ? fromEngine(trajectory) : fromText(trajectory, chat);
 }
 
 function fromEngine({ id, task, calls }: Trajectory): TurnSample[] {

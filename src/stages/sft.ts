@@ -5,6 +5,7 @@ import { creditOf, riseSegments } from '../algo/credit.ts';
 import { filterReason } from '../algo/filter.ts';
 import { isReady, writeJson } from '../core/folder.ts';
 import { openJsonl } from '../core/jsonl.ts';
+import { mapInOrder } from '../core/limit.ts';
 import { writeBatch } from '../data/batches.ts';
 import { type Chat, loadChat } from '../data/chat.ts';
 import type { Sample } from '../records/sample.ts';
@@ -26,15 +27,9 @@ const config = z.strictObject({
       z.strictObject({
         epsilon: z.number().positive().default(0.05).describe('least rise of P(resolve) in one step'),
         mergeGaps: z.number().int().min(0).default(0).describe('steps between two rises that are trained as well'),
-        judgeTokens: z
-          .number()
-          .int()
-          .positive()
-          .default(1_000_000_000)
-          .describe('what the judge may spend in this stage'),
       }),
     ])
-    .default({ epsilon: 0.05, mergeGaps: 0, judgeTokens: 1_000_000_000 })
+    .default({ epsilon: 0.05, mergeGaps: 0 })
     .describe('none: resolved attempts only; else rises of failed ones as well'),
   maxTokens: z.number().int().positive().default(65_536).describe('longer attempts are left out'),
   epochs: z.number().int().positive().default(5),
@@ -114,21 +109,23 @@ async function selectAndPack(
   context: StageContext,
   { settings, dir, batch, chat }: { settings: Config; dir: string; batch: string; chat: Chat },
 ): Promise<void> {
-  const judge =
-    settings.credit === 'none' ? null : await openJudge(context, { dir, tokens: settings.credit.judgeTokens });
+  const judge = settings.credit === 'none' ? null : await openJudge(context, dir);
   await rm(join(dir, 'selection.jsonl'), { force: true }); // derived; the judge's values are what is kept
   await using selection = await openJsonl(join(dir, 'selection.jsonl'));
+  const bar = context.progress.start(`${settings.name} selection`, 1, 'attempts');
   const totals: Totals = { attempts: 0, uses: {}, tokens: 0, trainedTokensPerEpoch: 0, fromFailed: 0 };
   async function* samples(): AsyncIterable<Sample> {
-    for await (const trajectory of attempts(context, settings)) {
+    const chosen = mapInOrder(attempts(context, settings), context, (trajectory) => {
       context.signal.throwIfAborted();
-      const { selected, rows } = await select(trajectory, { settings, chat, judge, own: trajectory.own });
+      return select(trajectory, { settings, chat, judge });
+    });
+    for await (const { selected, rows } of chosen) {
       await selection.append(selected);
-      totals.attempts++;
+      bar.update(0, `${++totals.attempts} attempts`);
       totals.uses[selected.use] = (totals.uses[selected.use] ?? 0) + 1;
       totals.tokens += selected.trainedTokens > 0 ? selected.tokens : 0;
       totals.trainedTokensPerEpoch += selected.trainedTokens;
-      if (!trajectory.resolved) totals.fromFailed += selected.trainedTokens;
+      if (!selected.resolved) totals.fromFailed += selected.trainedTokens;
       yield* rows;
     }
   }
@@ -144,8 +141,8 @@ async function selectAndPack(
     await judge?.[Symbol.asyncDispose]();
   }
   await writeJson(join(dir, 'summary.json'), totals);
-  context.progress.line(
-    `${settings.name}: ${Object.entries(totals.uses)
+  bar.end(
+    `${Object.entries(totals.uses)
       .map(([use, count]) => `${count} ${use}`)
       .join(
         ', ',
@@ -160,7 +157,7 @@ async function* attempts(context: StageContext, settings: Config): AsyncIterable
 
 async function select(
   trajectory: Trajectory,
-  { settings, chat, judge, own }: { settings: Config; chat: Chat; judge: Judge | null; own: boolean },
+  { settings, chat, judge }: { settings: Config; chat: Chat; judge: Judge | null },
 ): Promise<{ selected: Selected; rows: Sample[] }> {
   const { id, task, resolved } = trajectory;
   const leave = (use: string, more: Partial<Selected> = {}): { selected: Selected; rows: Sample[] } => ({
@@ -168,7 +165,7 @@ async function select(
     rows: [],
   });
   if (trajectory.unusable) return leave(trajectory.unusable);
-  const samples = samplesOf(trajectory, { chat, own });
+  const samples = samplesOf(trajectory, chat);
   const tokens = samples.reduce((sum, { sample }) => sum + sample.tokens.length, 0);
   const filtered = filterReason({ tokens, ...trajectory.oddities }, { maxTokens: settings.maxTokens });
   if (filtered) return leave(filtered, { tokens });

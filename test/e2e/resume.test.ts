@@ -89,13 +89,19 @@ test.each(['collect', 'sft', 'eval'])(
     const recipe = place.recipe(name, yaml.replace('epochs: 8', 'epochs: 40'));
     const running = place.start(['run', recipe]);
     const seen = new Map<number, string>();
-    const look = (): void => descendants(running.pid).forEach(({ pid, command }) => seen.set(pid, command));
+    const look = (): void => {
+      for (const { pid, command } of descendants(running.pid)) seen.set(pid, command);
+    };
     const begun = {
       collect: () => place.lines(`${name}/collect/episodes.jsonl`).length > 2,
       sft: () => place.lines(`${name}/sft/metrics.jsonl`).length > 2,
       eval: () => place.lines(`${name}/eval/base/episodes.jsonl`).length > 2,
     }[stage]!;
-    await until(`${stage} is under way`, () => (look(), begun()), 90_000);
+    const lookOn = (): boolean => {
+      look();
+      return begun();
+    };
+    await until(`${stage} is under way`, lookOn, 90_000);
     const started = Date.now();
     running.signal('SIGINT');
     const { code, stderr } = await running.ended;

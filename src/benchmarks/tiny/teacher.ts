@@ -117,11 +117,13 @@ function breakSomething(observation: string, episode: string): string | null {
 }
 
 /** Pairs that a careless reader takes for each other. */
+// biome-ignore format: a table
 const CONFUSIONS: [string, string][] = [
-  [' + ', ' - '], [' - ', ' * '], [' * ', ' + '], [' <= ', ' < '], [' < ', ' > '], [' >= ', ' > '], [' > ', ' >= '], [' == ', ' != '], [' != ', ' == '],
-  ['max(', 'min('], ['min(', 'max('], ['[0]', '[1]'], ['[-1]', '[1]'], ['upper', 'title'], ['lower', 'title'], ['any(', 'len('], ['all(', 'len('], ['is not None', 'is None'], ['is None', 'is not None'],
-  ['range(', 'len('],
-]; // biome-ignore format: a table
+  [' + ', ' - '], [' - ', ' * '], [' * ', ' + '], [' <= ', ' < '], [' < ', ' > '], [' >= ', ' > '], [' > ', ' >= '],
+  [' == ', ' != '], [' != ', ' == '], ['max(', 'min('], ['min(', 'max('], ['[0]', '[1]'], ['[-1]', '[1]'],
+  ['upper', 'title'], ['lower', 'title'], ['any(', 'len('], ['all(', 'len('], ['is not None', 'is None'],
+  ['is None', 'is not None'], ['range(', 'len('],
+];
 
 /** The line with one thing taken for another; a number goes up by one when nothing else fits. */
 function wrongVersion(line: string, { episode, avoid }: { episode: string; avoid: string }): string {
