@@ -5,6 +5,7 @@ import { register as list } from './commands/list.ts';
 import { register as logs } from './commands/logs.ts';
 import { register as plan } from './commands/plan.ts';
 import { register as run } from './commands/run.ts';
+import { register as schema } from './commands/schema.ts';
 import { register as show } from './commands/show.ts';
 import { register as status } from './commands/status.ts';
 import { register as tasks } from './commands/tasks.ts';
@@ -16,7 +17,7 @@ const program = new Command('orchard')
   .showSuggestionAfterError()
   .configureHelp({ showGlobalOptions: true })
   .addHelpText('after', '\nExamples:\n  orchard run tiny\n  orchard plan tiny --set harness.turns=8');
-for (const register of [run, plan, status, logs, show, list, tasks, data, doctor]) register(program);
+for (const register of [run, plan, status, logs, show, list, tasks, data, schema, doctor]) register(program);
 program.exitOverride((problem) => process.exit(problem.exitCode === 0 ? 0 : 2));
 
 try {

@@ -18,6 +18,7 @@ test('--help answers with every command and an example', async () => {
     'list',
     'tasks',
     'data',
+    'schema',
     'doctor',
   ])
     expect(stdout).toMatch(new RegExp(`^ {2}${command}\\b`, 'm'));

@@ -4,8 +4,11 @@ import { mkdtemp, readdir } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { expect, test } from 'vitest';
-import { local } from '../../src/sandboxes/local/index.ts';
+import { describe, expect, test } from 'vitest';
+import { bubblewrap } from '../../src/sandboxes/local/bubblewrap.ts';
+import { local, openWith } from '../../src/sandboxes/local/index.ts';
+import { NOBODY, works } from '../../src/sandboxes/local/launch.ts';
+import { namespaces } from '../../src/sandboxes/local/namespaces.ts';
 import { sandboxContract } from '../contracts/sandbox.ts';
 
 // Below /tmp: the sandbox's user must be able to reach it, which it could not in root's home.
@@ -14,10 +17,31 @@ const scratch = (): Promise<string> =>
     (await import('node:fs/promises')).chmod(dir, 0o755).then(() => dir),
   );
 
+const owner = process.getuid?.() === 0 ? NOBODY : null;
+const BUBBLEWRAP = {
+  'a timeout ends processes that left the session too, but not those of other commands':
+    'every command has a process namespace of its own',
+};
+
 const driver = await local.open(local.config.parse({}), { scratchDir: await scratch() });
 const isolated = driver.capabilities.isolation === 'namespace';
 
 if (isolated) sandboxContract(async () => driver);
+
+// The weaker ways of the same driver, which other machines fall back to.
+for (const [name, launcher] of [
+  ['namespaces around a copy', await namespaces(await scratch(), { owner, overlay: false })],
+  ['bubblewrap', bubblewrap(owner)],
+] as const) {
+  const scratchDir = await scratch();
+  const there = await works(launcher, scratchDir);
+  describe.runIf(there)(name, () =>
+    sandboxContract(
+      async () => openWith(launcher, { settings: local.config.parse({}), scratchDir }),
+      name === 'bubblewrap' ? BUBBLEWRAP : {},
+    ),
+  );
+}
 
 test.skipIf(isolated)('a machine without namespaces says so and refuses to block the network', async () => {
   expect(driver.capabilities).toEqual({ isolation: 'none', network: 'open' });

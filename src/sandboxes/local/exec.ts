@@ -4,7 +4,7 @@ import { OrchardError } from '../../core/errors.ts';
 import type { ExecOptions, ExecResult } from '../../ports/sandbox.ts';
 import type { Config } from './config.ts';
 import { COOKIE, killMarked } from './kill.ts';
-import type { Started } from './launch.ts';
+import type { Started } from './launcher.ts';
 import { capped } from './output.ts';
 
 const DEFAULT_OUTPUT_BYTES = 1024 * 1024;
@@ -37,7 +37,7 @@ export async function execIn(
   { id, command, options, limits }: { id: string; command: string; options: ExecOptions; limits: Config },
 ): Promise<ExecResult> {
   options.signal?.throwIfAborted();
-  if (!started.alive()) {
+  if (started.gone.aborted) {
     throw new OrchardError({
       owner: 'sandbox',
       code: 'sandbox_gone',
@@ -85,7 +85,8 @@ export async function execIn(
     timedOut = true;
     end();
   }, options.timeoutMs);
-  options.signal?.addEventListener('abort', end, { once: true });
+  const stops = [started.gone, ...(options.signal ? [options.signal] : [])];
+  for (const stop of stops) stop.addEventListener('abort', end, { once: true });
   try {
     const { code, signal } = await new Promise<{ code: number | null; signal: NodeJS.Signals | null }>(
       (resolve, reject) => {
@@ -127,7 +128,7 @@ export async function execIn(
         wayOut: 'create it first, or leave cwd out',
       });
     }
-    if (!started.alive()) {
+    if (started.gone.aborted) {
       throw new OrchardError({
         owner: 'sandbox',
         code: 'sandbox_gone',
@@ -145,7 +146,7 @@ export async function execIn(
     };
   } finally {
     clearTimeout(timer);
-    options.signal?.removeEventListener('abort', end);
+    for (const stop of stops) stop.removeEventListener('abort', end);
   }
 }
 

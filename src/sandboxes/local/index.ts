@@ -6,7 +6,8 @@ import { OrchardError, userError } from '../../core/errors.ts';
 import type { Sandbox, SandboxDriver, SandboxKind, SandboxSpec } from '../../ports/sandbox.ts';
 import { type Config, config } from './config.ts';
 import { execIn } from './exec.ts';
-import { findLauncher, type Launcher } from './launch.ts';
+import { findLauncher } from './launch.ts';
+import type { Launcher } from './launcher.ts';
 import { type Bases, openBases } from './workspace.ts';
 
 /** Sandboxes of Linux namespaces on this machine, without a daemon and without root. */
@@ -16,37 +17,44 @@ export const local: SandboxKind<Config> = {
   async open(settings, { scratchDir }) {
     await mkdir(scratchDir, { recursive: true, mode: 0o755 });
     await collectDead(scratchDir);
-    const launcher = await findLauncher(scratchDir);
-    const bases = openBases(join(scratchDir, `bases-${launcher.owner?.uid ?? 'own'}`), launcher.owner);
-    const network = launcher.isolation === 'none' ? 'open' : 'blockable';
-    const open = new Set<Sandbox>();
-    const driver: SandboxDriver = {
-      capabilities: { isolation: launcher.isolation, network },
-      async create(spec) {
-        if (spec.network === 'none' && network === 'open') {
-          throw userError(
-            spec.id,
-            'this machine allows no namespaces, so the network cannot be blocked',
-            'allow user namespaces (see `orchard doctor`), or set sandbox.network to open',
-          );
-        }
-        const sandbox = await create(spec, {
-          settings,
-          launcher,
-          bases,
-          scratchDir,
-          onClose: (closed) => open.delete(closed),
-        });
-        open.add(sandbox);
-        return sandbox;
-      },
-      async [Symbol.asyncDispose]() {
-        for (const sandbox of [...open]) await sandbox[Symbol.asyncDispose]();
-      },
-    };
-    return driver;
+    return openWith(await findLauncher(scratchDir), { settings, scratchDir });
   },
 };
+
+/** A driver whose sandboxes one launcher starts. */
+export function openWith(
+  launcher: Launcher,
+  { settings, scratchDir }: { settings: Config; scratchDir: string },
+): SandboxDriver {
+  const bases = openBases(join(scratchDir, `bases-${launcher.owner?.uid ?? 'own'}`), launcher.owner);
+  const network = launcher.isolation === 'none' ? 'open' : 'blockable';
+  const open = new Set<Sandbox>();
+  const driver: SandboxDriver = {
+    capabilities: { isolation: launcher.isolation, network },
+    async create(spec) {
+      if (spec.network === 'none' && network === 'open') {
+        throw userError(
+          spec.id,
+          'this machine allows no namespaces, so the network cannot be blocked',
+          'allow user namespaces (see `orchard doctor`), or set sandbox.network to open',
+        );
+      }
+      const sandbox = await create(spec, {
+        settings,
+        launcher,
+        bases,
+        scratchDir,
+        onClose: (closed) => open.delete(closed),
+      });
+      open.add(sandbox);
+      return sandbox;
+    },
+    async [Symbol.asyncDispose]() {
+      for (const sandbox of [...open]) await sandbox[Symbol.asyncDispose]();
+    },
+  };
+  return driver;
+}
 
 const boxName = (): string => `box-${process.pid}-${randomBytes(6).toString('hex')}`;
 

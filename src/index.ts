@@ -1,0 +1,24 @@
+// The library: what the command line is made of, for programs that drive recipes or use the algorithms alone.
+export { creditOf, judgeMessages, parseKeySteps, riseSegments } from './algo/credit.ts';
+export { mergeCalls } from './algo/merge.ts';
+export { mcnemar, wilson } from './algo/stats.ts';
+export { OrchardError } from './core/errors.ts';
+export { silent } from './core/progress.ts';
+export { type BatchOptions, writeBatch } from './data/batches.ts';
+export { loadChat } from './data/chat.ts';
+export { readOrchardDataset, writeOrchardDataset } from './data/orchard-dataset.ts';
+export type { Benchmark } from './ports/benchmark.ts';
+export type { Harness, HarnessKind } from './ports/harness.ts';
+export type { Inference, InferenceKind } from './ports/inference.ts';
+export type { Sandbox, SandboxDriver, SandboxKind } from './ports/sandbox.ts';
+export type { Trainer, TrainerKind } from './ports/trainer.ts';
+export { startProxy } from './proxy/server.ts';
+export { loadRecipe } from './recipe/load.ts';
+export { planStages, runRecipe } from './recipe/run.ts';
+export { Recipe } from './recipe/schema.ts';
+export { Call } from './records/call.ts';
+export { Episode } from './records/episode.ts';
+export { Report } from './records/report.ts';
+export { Sample } from './records/sample.ts';
+export { Task } from './records/task.ts';
+export { Verdict } from './records/verdict.ts';
