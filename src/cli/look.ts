@@ -14,15 +14,17 @@ export interface RunView {
   stages: PlannedStage[];
 }
 
-export type RunState = 'running' | 'finished' | 'stopped';
+export type RunState = 'running' | 'finished' | 'stopped' | 'of another version';
 
 /** A run by its name in `runsDir`, or by its folder. @throws OrchardError owner `user` */
 export async function openRun(name: string, runsDir: string): Promise<RunView> {
   const dir = name.includes('/') ? name : join(runsDir, name);
   if (!existsSync(join(dir, 'recipe.json')))
     throw userError(name, `there is no run ${name} in ${runsDir}`, 'see `orchard list` for the runs');
-  const recipe = Recipe.parse(await readJson(join(dir, 'recipe.json')));
-  return { name: recipe.name, dir, recipe, stages: planStages(recipe) };
+  const recipe = Recipe.safeParse(await readJson(join(dir, 'recipe.json')));
+  if (!recipe.success)
+    throw userError(name, `run ${name} was made by another version of orchard`, 'look at it with that version');
+  return { name: recipe.data.name, dir, recipe: recipe.data, stages: planStages(recipe.data) };
 }
 
 export async function stateOf({ dir, stages }: Pick<RunView, 'dir' | 'stages'>): Promise<RunState> {
@@ -34,9 +36,9 @@ export async function listRuns(runsDir: string): Promise<{ name: string; state: 
   const names = await readdir(runsDir).catch(() => []);
   const runs = names.filter((name) => existsSync(join(runsDir, name, 'recipe.json')));
   return Promise.all(
-    runs.map(async (name) => {
-      const view = await openRun(name, runsDir);
-      return { name, state: await stateOf(view) };
-    }),
+    runs.map(async (name) => ({
+      name,
+      state: await openRun(name, runsDir).then(stateOf, (): RunState => 'of another version'),
+    })),
   );
 }

@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { Report } from '../../src/records/report.ts';
@@ -26,6 +26,9 @@ test('the quick recipe goes from collecting to the table, and each of its parts 
   expect(report.rows[2]!.trainedTokens).toBeGreaterThan(report.rows[1]!.trainedTokens!);
   expect(run.stdout).toContain('sft-resolved');
   expect(run.stdout).toContain('McNemar');
+
+  const page = readFileSync(join(place.runs, 'tiny-quick/report.html'), 'utf8');
+  for (const word of ['sft-resolved', '<svg', '<polyline', 'trained tokens']) expect(page).toContain(word);
 
   // Predictions in SWE-bench's format, one a task.
   const predictions = place.lines('tiny-quick/eval/sft/predictions.jsonl');

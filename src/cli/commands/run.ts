@@ -62,10 +62,11 @@ async function execute(
     printPlan(loaded, { json: false, values: false });
     return;
   }
-  const { runRecipe } = await import('../../recipe/run.ts');
+  const { planStages, runRecipe } = await import('../../recipe/run.ts');
   const { openProgress, reportTable } = await import('../output.ts');
   const { interruptSignal } = await import('../interrupt.ts');
   const { availableParallelism } = await import('node:os');
+  const { join } = await import('node:path');
   const { recipe } = loaded;
   console.error(
     `run ${recipe.name} · seed ${recipe.seed} · ${availableParallelism()} cores · ${options.runs}/${recipe.name}\n`,
@@ -78,8 +79,11 @@ async function execute(
     only,
   });
   if (report) {
+    const { writePage } = await import('../page.ts');
+    const stages = planStages(recipe).map(({ name }) => name);
+    const page = await writePage(join(options.runs, recipe.name), { report, stages });
     console.error('');
     console.log(reportTable(report));
-    console.error(`\nevery number: orchard show ${recipe.name} · ${options.runs}/${recipe.name}/report.json`);
+    console.error(`\nevery number: orchard show ${recipe.name} · the page: ${page}`);
   }
 }
