@@ -4,36 +4,56 @@ import { joinPath } from './origin.ts';
 
 /** The schema found by following `path` from `schema`, through optionals, defaults and the chosen kind of a union. */
 function schemaAt(schema: z.ZodType, path: PropertyKey[], value: unknown): z.ZodType | null {
-  const inner = unwrap(schema, value);
-  if (path.length === 0 || inner === null) return inner;
+  const bare = unwrap(schema);
+  // The names that a union is told apart by lie in the union itself, everything else in the kind that was chosen.
   const [key, ...rest] = path;
-  const below = (value as Record<PropertyKey, unknown> | undefined)?.[key as PropertyKey];
-  if (inner instanceof z.ZodObject) {
-    const next = inner.shape[key as string] as z.ZodType | undefined;
+  if (bare instanceof z.ZodDiscriminatedUnion && !(rest.length === 0 && key === bare.def.discriminator)) {
+    const option = optionsOf(bare).get(
+      String((value as Record<string, unknown> | undefined)?.[bare.def.discriminator]),
+    );
+    return option ? schemaAt(option, path, value) : null;
+  }
+  if (key === undefined || bare instanceof z.ZodDiscriminatedUnion) return bare;
+  if (bare instanceof z.ZodUnion) {
+    const settings = (bare.options as z.ZodType[]).find((option) => option instanceof z.ZodObject);
+    return settings ? schemaAt(settings, path, value) : null;
+  }
+  const below = (value as Record<PropertyKey, unknown> | undefined)?.[key];
+  if (bare instanceof z.ZodObject) {
+    const next = bare.shape[key as string] as z.ZodType | undefined;
     return next ? schemaAt(next, rest, below) : null;
   }
-  if (inner instanceof z.ZodArray) return schemaAt(inner.element as z.ZodType, rest, below);
-  return null;
+  return bare instanceof z.ZodArray ? schemaAt(bare.element as z.ZodType, rest, below) : null;
 }
 
-function unwrap(schema: z.ZodType, value: unknown): z.ZodType | null {
-  let at: z.ZodType = schema;
-  for (;;) {
-    if (
-      at instanceof z.ZodOptional ||
-      at instanceof z.ZodNullable ||
-      at instanceof z.ZodDefault ||
-      at instanceof z.ZodPrefault
-    ) {
-      at = at.unwrap() as z.ZodType;
-    } else if (at instanceof z.ZodDiscriminatedUnion) {
-      const key = at.def.discriminator;
-      const wanted = (value as Record<string, unknown> | undefined)?.[key];
-      const option = at.options.find((each) => ((each as z.ZodObject).shape[key] as z.ZodLiteral).value === wanted);
-      if (!option) return null;
-      at = option as z.ZodType;
-    } else return at;
-  }
+function unwrap(schema: z.ZodType): z.ZodType {
+  let at = schema;
+  while (
+    at instanceof z.ZodOptional ||
+    at instanceof z.ZodNullable ||
+    at instanceof z.ZodDefault ||
+    at instanceof z.ZodPrefault
+  )
+    at = at.unwrap() as z.ZodType;
+  return at;
+}
+
+/** Known keys at a path; of a value that may be a word or settings, those of the settings. */
+function keysAt(schema: z.ZodType, path: PropertyKey[], value: unknown): string[] {
+  const found = schemaAt(schema, path, value);
+  const settings = found instanceof z.ZodUnion ? (found.options as z.ZodType[]) : [found];
+  return settings.flatMap((option) => (option instanceof z.ZodObject ? Object.keys(option.shape) : []));
+}
+
+/** One of several forms a value may have, in words. */
+const choice = (schema: z.ZodType): string =>
+  schema instanceof z.ZodLiteral ? [...schema.values].map((value) => JSON.stringify(value)).join(' or ') : 'settings';
+
+/** Kinds of a union by the word that chooses them. */
+function optionsOf(union: z.ZodDiscriminatedUnion): Map<string, z.ZodType> {
+  const { discriminator } = union.def;
+  const options = union.options as z.ZodObject[];
+  return new Map(options.map((option) => [String((option.shape[discriminator] as z.ZodLiteral).value), option]));
 }
 
 /** The known word nearest to a mistyped one. */
@@ -50,51 +70,27 @@ export function explainIssues(schema: z.ZodType, value: unknown, error: z.ZodErr
     const path = issue.path.reduce<string>((text, key) => joinPath(text, key as string | number), '');
     const got = issue.path.reduce<unknown>((at, key) => (at as Record<PropertyKey, unknown> | undefined)?.[key], value);
     if (issue.code === 'unrecognized_keys') {
-      const found = schemaAt(schema, issue.path, value);
-      const known = found instanceof z.ZodObject ? Object.keys(found.shape) : [];
+      const known = keysAt(schema, issue.path, value);
       return issue.keys.map((key) => {
         const guess = nearest(key, known);
         return `${joinPath(path, key)}: unknown key${guess ? `, did you mean ${guess}?` : `; known here: ${known.join(', ')}`}`;
       });
     }
     if (issue.code === 'invalid_union') {
-      const union = schemaAtUnion(schema, issue.path, value);
-      const guess = typeof got === 'string' ? nearest(got, union) : null;
+      const union = schemaAt(schema, issue.path, value);
+      const kinds = union instanceof z.ZodDiscriminatedUnion ? [...optionsOf(union).keys()] : [];
+      if (kinds.length === 0) {
+        const choices = union instanceof z.ZodUnion ? (union.options as z.ZodType[]).map(choice) : [];
+        return [`${path}: expected ${choices.join(' or ') || 'another value'}, got ${show(got)}`];
+      }
+      const guess = typeof got === 'string' ? nearest(got, kinds) : null;
       return [
-        `${path}: expected one of ${union.join(', ')}, got ${show(got)}${guess ? `; did you mean ${guess}?` : ''}`,
+        `${path}: expected one of ${kinds.join(', ')}, got ${show(got)}${guess ? `; did you mean ${guess}?` : ''}`,
       ];
     }
     const expected = issue.message.replace(/^Invalid input: /, '').replace(/, received .*$/, '');
     return [`${path || 'recipe'}: ${expected}, got ${show(got)}`];
   });
-}
-
-/** The names a union can be told apart by; `path` ends in its discriminator. */
-function schemaAtUnion(schema: z.ZodType, path: PropertyKey[], value: unknown): string[] {
-  let at: z.ZodType | undefined = schema;
-  let here = value;
-  for (const key of path) {
-    while (
-      at instanceof z.ZodOptional ||
-      at instanceof z.ZodDefault ||
-      at instanceof z.ZodPrefault ||
-      at instanceof z.ZodNullable
-    ) {
-      at = at.unwrap() as z.ZodType;
-    }
-    if (at instanceof z.ZodDiscriminatedUnion && at.def.discriminator === key) {
-      return at.options.map((option) => String(((option as z.ZodObject).shape[key as string] as z.ZodLiteral).value));
-    }
-    const below = (here as Record<PropertyKey, unknown> | undefined)?.[key];
-    at =
-      at instanceof z.ZodObject
-        ? (at.shape[key as string] as z.ZodType)
-        : at instanceof z.ZodArray
-          ? (at.element as z.ZodType)
-          : undefined;
-    here = below;
-  }
-  return [];
 }
 
 function show(value: unknown): string {

@@ -2,7 +2,8 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { writeJson } from '../core/folder.ts';
 import { type Stage, stageDir } from './context.ts';
-import { checkInfrastructure, countOutcomes, runRollouts } from './rollouts.ts';
+import { checkInfrastructure, countOutcomes } from './outcomes.ts';
+import { runRollouts } from './rollouts.ts';
 import { weightsOf } from './weights.ts';
 
 const config = z.strictObject({

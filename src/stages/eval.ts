@@ -7,7 +7,8 @@ import type { Prediction } from '../records/prediction.ts';
 import { ReportRow } from '../records/report.ts';
 import type { Task } from '../records/task.ts';
 import { type Stage, type StageContext, stageDir } from './context.ts';
-import { checkInfrastructure, type Outcome, readOutcomes, runRollouts } from './rollouts.ts';
+import { checkInfrastructure, type Outcome, readOutcomes } from './outcomes.ts';
+import { runRollouts } from './rollouts.ts';
 import { weightsOf } from './weights.ts';
 
 const config = z.strictObject({

@@ -6,7 +6,7 @@ import type { ChatMessage } from '../ports/inference.ts';
 import type { Call } from '../records/call.ts';
 import { finishedStage, type StageContext } from './context.ts';
 import { conversationsOf, openCalls } from './conversations.ts';
-import { readOutcomes } from './rollouts.ts';
+import { readOutcomes } from './outcomes.ts';
 
 /** One attempt as supervised fine-tuning sees it, from a stage of this run or from published data. */
 export interface Trajectory {

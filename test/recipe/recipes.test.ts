@@ -62,6 +62,15 @@ test('a wrong kind lists the right ones', async () => {
   );
 });
 
+test('a value that may be a word or settings says both', async () => {
+  expect(await problems('stages[1].sft.credit=5')).toContain(
+    'stages[1].sft.credit: expected "none" or settings, got 5',
+  );
+  expect(await problems('stages[1].sft.credit={epsilom: 3}')).toContain(
+    'credit.epsilom: unknown key, did you mean epsilon?',
+  );
+});
+
 test('all problems are told at once, and nothing is started', async () => {
   const text = await problems('harness.turn=3', 'concurrency=x', 'seed=1.5');
   expect(text.split('\n')).toHaveLength(3);
