@@ -77,6 +77,14 @@ export function explainIssues(schema: z.ZodType, value: unknown, error: z.ZodErr
       });
     }
     if (issue.code === 'invalid_union') {
+      // Right form, wrong inside: say what is wrong there.
+      const inside = issue.errors.find(
+        (problems) => problems.length > 0 && problems.every((each) => each.path.length > 0),
+      );
+      if (inside) {
+        const issues = inside.map((each) => ({ ...each, path: [...issue.path, ...each.path] }));
+        return explainIssues(schema, value, new z.ZodError(issues));
+      }
       const union = schemaAt(schema, issue.path, value);
       const kinds = union instanceof z.ZodDiscriminatedUnion ? [...optionsOf(union).keys()] : [];
       if (kinds.length === 0) {

@@ -69,6 +69,7 @@ test('a value that may be a word or settings says both', async () => {
   expect(await problems('stages[1].sft.credit={epsilom: 3}')).toContain(
     'credit.epsilom: unknown key, did you mean epsilon?',
   );
+  expect(await problems('stages[1].sft.credit={epsilon: x}')).toContain('credit.epsilon: expected number, got "x"');
 });
 
 test('all problems are told at once, and nothing is started', async () => {
