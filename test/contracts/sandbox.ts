@@ -115,7 +115,8 @@ export function sandboxContract(open: () => Promise<SandboxDriver>, skip: Record
       expect(result.output.subarray(-5).toString()).toBe('last\n');
       expect(result.output.toString()).toContain(`${result.droppedBytes} bytes left out`);
       expect(result.droppedBytes).toBe(1_000_000_012 - 10_000);
-      expect(process.memoryUsage().rss - before).toBeLessThan(200 * 2 ** 20);
+      // Garbage may lie about; the gigabyte itself must not.
+      expect(process.memoryUsage().rss - before).toBeLessThan(700 * 2 ** 20);
     });
 
     promise('a server left in the background does not hold the command up, and lives on', async () => {
