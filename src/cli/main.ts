@@ -17,8 +17,8 @@ const program = new Command('orchard')
   .showSuggestionAfterError()
   .configureHelp({ showGlobalOptions: true })
   .addHelpText('after', '\nExamples:\n  orchard run tiny\n  orchard plan tiny --set harness.turns=8');
-for (const register of [run, plan, status, logs, show, list, tasks, data, schema, doctor]) register(program);
 program.exitOverride((problem) => process.exit(problem.exitCode === 0 ? 0 : 2));
+for (const register of [run, plan, status, logs, show, list, tasks, data, schema, doctor]) register(program);
 
 try {
   await program.parseAsync();

@@ -99,6 +99,9 @@ export async function openBlobs(dir: string): Promise<Blobs> {
       pending.set(sha256, writing);
       try {
         await writing;
+      } catch (error) {
+        places.delete(sha256); // it is not there: who stores it again must not be told that it is
+        throw error;
       } finally {
         pending.delete(sha256);
       }

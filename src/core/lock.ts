@@ -55,7 +55,7 @@ export async function lockFolder(dir: string): Promise<AsyncDisposable> {
             code: 'run_busy',
             id: dir,
             cause: `${dir} is driven by process ${holder?.pid ?? 'unknown'} on ${holder?.host ?? 'this host'}`,
-            wayOut: 'wait for it, stop it with Ctrl-C, or choose another run with --name',
+            wayOut: `wait for it, stop it with Ctrl-C, or choose another run with --name; if it is surely gone, remove ${path}`,
           });
         }
         await rm(path, { force: true });

@@ -13,7 +13,13 @@ type Config = z.infer<typeof config>;
 export const openai: InferenceKind<Config> = {
   name: 'openai',
   config,
-  async open({ baseUrl, model, apiKeyEnv }, { secret, signal }) {
+  async open({ baseUrl, model, apiKeyEnv }, { weights, secret, signal }) {
+    if (weights && weights.version !== 'base')
+      throw userError(
+        'inference.kind',
+        `${baseUrl} answers with ${model}, not with ${weights.version}`,
+        'evaluate `base` only, or use inference.kind torch for models that are trained here',
+      );
     const apiKey = apiKeyEnv === undefined ? null : (secret(apiKeyEnv) ?? null);
     if (apiKeyEnv !== undefined && apiKey === null)
       throw userError(

@@ -95,6 +95,7 @@ async function start(
     { stdio: ['ignore', 'pipe', 'pipe'] },
   );
   const file = createWriteStream(log, { flags: 'a' });
+  file.on('error', () => {}); // a full disk: whoever records will say so
   let tail = '';
   child.stderr.on('data', (chunk: Buffer) => {
     file.write(chunk);

@@ -47,6 +47,8 @@ export function openChannel(
   const tokens = { prompt: 0, completion: 0 };
   const recording = new Set<Promise<void>>();
   let calls = 0;
+  /** Until an engine has replied once, time that runs out is its own. */
+  let answered = false;
   let failure: Failure | undefined;
   const last: { request?: Stored; response?: Stored } = {};
 
@@ -73,6 +75,7 @@ export function openChannel(
     });
     const untilDeadline = AbortSignal.timeout(Math.max(1, deadline - Date.now()));
     const waiting = read.request.stream ? keepAlive(response) : null;
+    const tries: Call['upstream'] = [];
     let answer: Answer | null = null;
     try {
       answer = await ask(options.agent, upstream, {
@@ -82,10 +85,15 @@ export function openChannel(
           'x-orchard-task': encodeURIComponent(options.task),
         },
         signal: AbortSignal.any([hungUp.signal, untilDeadline, ended.signal]),
+        tries,
       });
     } catch {
       // Hung up, out of time or closed: the call is recorded without an answer.
+      const isEngine = untilDeadline.aborted && (tries.length > 0 || !answered);
+      if (isEngine)
+        answer = { kind: 'failed', cause: tries.at(-1)?.error ?? `gave no reply in ${limits.wallMs / 1000} s` };
     }
+    answered ||= answer?.kind === 'reply';
     clearInterval(waiting ?? undefined);
     const status =
       answer === null
@@ -103,13 +111,13 @@ export function openChannel(
     if (answer?.kind === 'failed') {
       failure ??= {
         owner: 'provider',
-        code: answer.tries.at(-1)?.status === 200 ? 'model_rubbish' : 'model_unreachable',
+        code: tries.at(-1)?.status === 200 ? 'model_rubbish' : 'model_unreachable',
         id: episode,
         cause: `the model at ${upstream.baseUrl} ${answer.cause}`,
         wayOut: 'see that it runs and answers, then run the same command again',
       };
     }
-    const record = keep({ body, seq, startedAt, endedAt, read, answer, status, delivered });
+    const record = keep({ body, seq, startedAt, endedAt, tries, read, answer, status, delivered });
     recording.add(record);
     record.then(
       () => recording.delete(record),
@@ -129,6 +137,7 @@ export function openChannel(
     seq: number;
     startedAt: number;
     endedAt: number;
+    tries: Call['upstream'];
     read: { request: ChatRequest };
     answer: Answer | null;
     status: number;
@@ -168,7 +177,7 @@ export function openChannel(
         version: reply?.version ?? null,
       },
       usage: reply?.usage ?? { prompt: 0, completion: 0 },
-      upstream: answer?.tries ?? [],
+      upstream: call.tries,
       delivered: await call.delivered,
       startedAt: call.startedAt,
       endedAt: call.endedAt,

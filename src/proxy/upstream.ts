@@ -14,9 +14,9 @@ export interface Upstream {
 
 /** What came of a request: a reply, a refusal that is the harness's to hear, or a failure of the provider. */
 export type Answer =
-  | { kind: 'reply'; body: Buffer; reply: ChatReply; tries: Call['upstream'] }
-  | { kind: 'refused'; status: number; body: Buffer; tries: Call['upstream'] }
-  | { kind: 'failed'; cause: string; tries: Call['upstream'] };
+  | { kind: 'reply'; body: Buffer; reply: ChatReply }
+  | { kind: 'refused'; status: number; body: Buffer }
+  | { kind: 'failed'; cause: string };
 
 const TRIES = 5;
 const FIRST_DELAY_MS = 500;
@@ -26,14 +26,19 @@ const CALL_TIMEOUT_MS = 15 * 60_000;
 /**
  * Asks the engine, again where that can help: connection errors, 429 with Retry-After, 5xx, replies that are no
  * replies. Nothing has been told to the harness before, so it never notices.
+ * @param tries filled with each try, also when this throws
  * @throws the abort reason when `signal` is aborted
  */
 export async function ask(
   agent: Agent,
   upstream: Upstream,
-  { body, headers, signal }: { body: Buffer; headers: Record<string, string>; signal: AbortSignal },
+  {
+    body,
+    headers,
+    signal,
+    tries,
+  }: { body: Buffer; headers: Record<string, string>; signal: AbortSignal; tries: Call['upstream'] },
 ): Promise<Answer> {
-  const tries: Call['upstream'] = [];
   for (let attempt = 1; ; attempt++) {
     const started = performance.now();
     let retryAfterMs = 0;
@@ -58,7 +63,7 @@ export async function ask(
         try {
           const reply = readReply(answer);
           note(null);
-          return { kind: 'reply', body: answer, reply, tries };
+          return { kind: 'reply', body: answer, reply };
         } catch (error) {
           cause = `answered rubbish: ${(error as Error).message}`;
           note(cause);
@@ -66,8 +71,8 @@ export async function ask(
       } else {
         cause = `answered ${status}: ${answer.toString('utf8', 0, 300)}`;
         note(cause);
-        if (status === 401 || status === 403 || status === 404) return { kind: 'failed', cause, tries };
-        if (status < 500 && status !== 429 && status !== 408) return { kind: 'refused', status, body: answer, tries };
+        if (status === 401 || status === 403 || status === 404) return { kind: 'failed', cause };
+        if (status < 500 && status !== 429 && status !== 408) return { kind: 'refused', status, body: answer };
         retryAfterMs = 1000 * (Number(response.headers['retry-after']) || 0);
       }
     } catch (error) {
@@ -75,7 +80,7 @@ export async function ask(
       cause = `cannot be reached: ${(error as Error).message || (error as { code?: string }).code}`;
       tries.push({ status: null, error: cause, ms: performance.now() - started });
     }
-    if (attempt >= TRIES) return { kind: 'failed', cause, tries };
+    if (attempt >= TRIES) return { kind: 'failed', cause };
     const backoffMs = FIRST_DELAY_MS * 2 ** (attempt - 1) * (0.5 + Math.random() / 2);
     await sleep(Math.min(MAX_DELAY_MS, Math.max(retryAfterMs, backoffMs)), undefined, { signal });
   }

@@ -107,11 +107,11 @@ async function runStage(context: StageContext, { name, stage, settings }: Planne
   // Through JSON, so that it compares with what was read back.
   const plan = JSON.parse(JSON.stringify({ name, settings, seed: context.seed })) as unknown;
   if (existsSync(planFile)) {
-    const before = JSON.stringify(await readJson(planFile));
-    if (before !== JSON.stringify(plan)) {
+    const changed = differences(await readJson(planFile), plan);
+    if (changed.length > 0) {
       throw userError(
         name,
-        `stage ${name} was started with other settings: ${differences(JSON.parse(before), plan).join('; ')}`,
+        `stage ${name} was started with other settings: ${changed.join('; ')}`,
         'take the old settings, choose another run with --name, or remove the folder of the stage and of those after it',
       );
     }

@@ -53,6 +53,7 @@ export async function openJudge(context: StageContext, dir: string): Promise<Jud
     }
     const reply = await askModel(model, { trajectory, signal: context.signal });
     spent += reply.tokens;
+    if (reply.problem) return { episode: id, steps: null, problem: reply.problem, tokens: reply.tokens };
     const turns = messages.filter(({ role }) => role === 'assistant').length;
     try {
       return { episode: id, steps: parseKeySteps(reply.text, turns), problem: null, tokens: reply.tokens };
@@ -81,7 +82,7 @@ export async function openJudge(context: StageContext, dir: string): Promise<Jud
 async function askModel(
   model: Inference,
   { trajectory, signal }: { trajectory: Trajectory; signal: AbortSignal },
-): Promise<{ text: string; tokens: number }> {
+): Promise<{ text: string; tokens: number; problem: string | null }> {
   const body = JSON.stringify({ model: model.model, temperature: 0, messages: judgeMessages(trajectory) });
   try {
     return await retry({ tries: 4, firstDelayMs: 1000, signal }, async () => {
@@ -95,14 +96,18 @@ async function askModel(
         body,
       });
       const text = await response.text();
+      // A refusal of this one attempt, e.g. for its length, would be the same again.
+      if ([400, 413, 422].includes(response.status))
+        return { text: '', tokens: 0, problem: `the judge answered ${response.status}: ${text.slice(0, 200)}` };
       if (!response.ok) throw new Error(`the judge answered ${response.status}: ${text.slice(0, 200)}`);
       const reply = JSON.parse(text) as {
         choices: { message: { content: string } }[];
         usage?: { total_tokens?: number };
       };
       const content = reply.choices[0]?.message.content;
-      if (typeof content !== 'string') throw new Error(`the judge answered without content: ${text.slice(0, 200)}`);
-      return { text: content, tokens: reply.usage?.total_tokens ?? 0 };
+      const tokens = reply.usage?.total_tokens ?? 0;
+      if (typeof content !== 'string') return { text: '', tokens, problem: 'the judge answered without content' };
+      return { text: content, tokens, problem: null };
     });
   } catch (error) {
     signal.throwIfAborted();

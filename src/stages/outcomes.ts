@@ -26,7 +26,7 @@ export async function readOutcomes(dir: string, tasks: Task[]): Promise<Map<stri
   return outcomes;
 }
 
-/** An infrastructure failure is never the last word: the next run tries it again. */
+/** An infrastructure failure is not settled: a stage that has not ended tries it again. */
 export const isSettled = (outcome: Outcome | undefined): boolean =>
   outcome !== undefined && outcome.verdict.class !== 'infrastructure';
 

@@ -11,6 +11,7 @@ import { type RecordingProxy, startProxy } from '../proxy/server.ts';
 import type { BlobRef, Failure } from '../records/common.ts';
 import type { Episode } from '../records/episode.ts';
 import type { Task } from '../records/task.ts';
+import type { Verdict } from '../records/verdict.ts';
 import type { Sampling, StageContext } from './context.ts';
 import { countWords, isSettled, type Outcome, readOutcomes } from './outcomes.ts';
 import { takePatch } from './patch.ts';
@@ -75,16 +76,22 @@ export async function runRollouts(
     { concurrency: context.concurrency, signal: context.signal },
     async ({ task, attempt, id }) => {
       for (let tries = 0; ; tries++) {
-        const outcome = await runOne(context, plan, { proxy, sandboxes, task, attempt, id });
+        // Where only the grading failed, the model is not asked again.
+        const before = outcomes.get(id)?.episode;
+        const isSound = before !== undefined && before.end.failure === undefined;
+        const episode = isSound ? before : await runEpisode(context, plan, { proxy, sandboxes, task, attempt, id });
         if (context.signal.aborted) return; // what was in flight is done again, it was not the model's fault
-        await episodes.append(outcome.episode);
-        await verdicts.append(outcome.verdict);
+        if (!isSound) await episodes.append(episode);
+        const verdict = await gradeEpisode(context, { task, episode, sandboxes });
+        if (context.signal.aborted) return;
+        await verdicts.append(verdict);
+        const outcome = { task, episode, verdict };
         outcomes.set(id, outcome);
         if (isSettled(outcome)) {
           inARow = 0;
           break;
         }
-        if (++inARow >= failuresInARow(context.concurrency)) throw stoppedBecause(outcome.verdict.failure!, inARow);
+        if (++inARow >= failuresInARow(context.concurrency)) throw stoppedBecause(verdict.failure!, inARow);
         if (tries >= context.limits.retries) break;
         await sleep(500 * 2 ** tries, undefined, { signal: context.signal }).catch(() => {});
       }
@@ -96,8 +103,13 @@ export async function runRollouts(
   return outcomes;
 }
 
-/** One execution from sandbox to verdict. Failures become part of the outcome; only programming errors are thrown. */
-async function runOne(
+/** Beyond the wall clock that the proxy keeps: a command may still run when the last call is refused. */
+const WALL_GRACE_MS = 30_000;
+/** Taking the patch of a large repository. */
+const PATCH_MS = 180_000;
+
+/** One execution in a fresh sandbox. Failures become part of the episode; only programming errors are thrown. */
+async function runEpisode(
   context: StageContext,
   plan: RolloutPlan,
   {
@@ -107,36 +119,43 @@ async function runOne(
     attempt,
     id,
   }: { proxy: RecordingProxy; sandboxes: SandboxDriver; task: Task; attempt: number; id: string },
-): Promise<Outcome> {
+): Promise<Episode> {
   const session = randomBytes(8).toString('hex');
   const startedAt = Date.now();
+  const wallMs = context.limits.wallS * 1000;
   const version = plan.inference.version();
   const channel = proxy.openEpisode({
     episode: id,
     task: task.id,
     session,
-    limits: { calls: context.limits.calls, tokens: context.limits.tokens, wallMs: context.limits.wallS * 1000 },
+    limits: { calls: context.limits.calls, tokens: context.limits.tokens, wallMs },
   });
   let end: HarnessEnd & { failure?: Failure };
   let patch: BlobRef | null = null;
-  let bytes: Buffer = Buffer.alloc(0);
   try {
     await using sandbox: Sandbox = await sandboxes.create({
       id,
       workspace: task.workspace,
       ...context.sandbox,
-      lifetimeMs: context.limits.wallS * 1000 + 60_000,
+      lifetimeMs: wallMs + WALL_GRACE_MS + PATCH_MS,
     });
-    end = await context.harness.run({
+    const outOfTime = AbortSignal.timeout(wallMs + WALL_GRACE_MS);
+    const launch = {
       episode: id,
       statement: task.statement,
       endpoint: { baseUrl: channel.baseUrl, apiKey: channel.apiKey, model: plan.inference.model },
       sandbox,
       sampling: plan.sampling,
-      signal: AbortSignal.any([context.signal, AbortSignal.timeout(context.limits.wallS * 1000 + 30_000)]),
+      signal: AbortSignal.any([context.signal, outOfTime]),
+    };
+    end = await context.harness.run(launch).catch((error: unknown) => {
+      // The agent's own commands took too long: its end, not a failure of the harness.
+      if (!outOfTime.aborted || context.signal.aborted) throw error;
+      return { kind: 'time_limit' as const, detail: 'in a command', oddities: { unknownTools: 0, unparsable: 0 } };
     });
-    bytes = await takePatch(sandbox, task);
-    if (bytes.length > 0) patch = await context.blobs.put(bytes);
+    const bytes = await takePatch(sandbox, task);
+    if (bytes === null) end = { ...end, detail: 'it left a change too large for a patch' };
+    else if (bytes.length > 0) patch = await context.blobs.put(bytes);
     if (channel.stats().calls === 0) {
       throw new OrchardError({
         owner: 'harness',
@@ -160,7 +179,7 @@ async function runOne(
   // What the proxy saw is the cause of what the harness then said.
   const failure = channel.stats().failure ?? end.failure;
   const stats = channel.stats();
-  const episode: Episode = {
+  return {
     v: 'orchard.episode/1',
     id,
     session,
@@ -177,24 +196,27 @@ async function runOne(
     startedAt,
     endedAt: Date.now(),
   };
-  if (failure) {
+}
+
+async function gradeEpisode(
+  context: StageContext,
+  { task, episode, sandboxes }: { task: Task; episode: Episode; sandboxes: SandboxDriver },
+): Promise<Verdict> {
+  const { id, patch, end } = episode;
+  if (end.failure) {
     return {
-      task,
-      episode,
-      verdict: {
-        v: 'orchard.verdict/1',
-        episode: id,
-        task: task.id,
-        class: 'infrastructure',
-        resolved: false,
-        tests: {},
-        log: null,
-        ms: 0,
-        failure,
-      },
+      v: 'orchard.verdict/1',
+      episode: id,
+      task: task.id,
+      class: 'infrastructure',
+      resolved: false,
+      tests: {},
+      log: null,
+      ms: 0,
+      failure: end.failure,
     };
   }
-  const verdict = await context.benchmark.grade(task, bytes, {
+  return await context.benchmark.grade(task, patch ? await context.blobs.get(patch.sha256) : Buffer.alloc(0), {
     episode: id,
     sandboxes,
     blobs: context.blobs,
@@ -202,7 +224,6 @@ async function runOne(
     processes: context.sandbox.processes,
     signal: context.signal,
   });
-  return { task, episode, verdict };
 }
 
 function stoppedBecause(last: Failure, times: number): OrchardError {

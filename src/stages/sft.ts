@@ -117,7 +117,7 @@ async function selectAndPack(
   async function* samples(): AsyncIterable<Sample> {
     const chosen = mapInOrder(attempts(context, settings), context, (trajectory) => {
       context.signal.throwIfAborted();
-      return select(trajectory, { settings, chat, judge });
+      return select(trajectory, { settings, chat, judge, contextTokens: context.contextTokens });
     });
     for await (const { selected, rows } of chosen) {
       await selection.append(selected);
@@ -157,7 +157,12 @@ async function* attempts(context: StageContext, settings: Config): AsyncIterable
 
 async function select(
   trajectory: Trajectory,
-  { settings, chat, judge }: { settings: Config; chat: Chat; judge: Judge | null },
+  {
+    settings,
+    chat,
+    judge,
+    contextTokens,
+  }: { settings: Config; chat: Chat; judge: Judge | null; contextTokens: number },
 ): Promise<{ selected: Selected; rows: Sample[] }> {
   const { id, task, resolved } = trajectory;
   const leave = (use: string, more: Partial<Selected> = {}): { selected: Selected; rows: Sample[] } => ({
@@ -167,7 +172,10 @@ async function select(
   if (trajectory.unusable) return leave(trajectory.unusable);
   const samples = samplesOf(trajectory, chat);
   const tokens = samples.reduce((sum, { sample }) => sum + sample.tokens.length, 0);
-  const filtered = filterReason({ tokens, ...trajectory.oddities }, { maxTokens: settings.maxTokens });
+  const filtered = filterReason(
+    { tokens, ...trajectory.oddities },
+    { maxTokens: Math.min(settings.maxTokens, contextTokens) },
+  );
   if (filtered) return leave(filtered, { tokens });
   const turns = trajectory.messages.filter(({ role }) => role === 'assistant').length;
   const take = (

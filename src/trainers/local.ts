@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createWriteStream } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
-import { cpus } from 'node:os';
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { finished } from 'node:stream/promises';
@@ -20,7 +20,7 @@ const config = z.strictObject({
     .positive()
     .optional()
     .describe('CPU threads of each process; all cores shared out when left out'),
-  microTokens: z.number().int().positive().default(4096).describe('padded tokens per forward pass of one process'),
+  microTokens: z.number().int().positive().default(4096).describe('tokens per forward pass of one process'),
   checkpointEverySteps: z.number().int().positive().default(50),
 });
 type Config = z.infer<typeof config>;
@@ -39,7 +39,7 @@ export const local: TrainerKind<Config> = {
 async function train(settings: Config, { python, job }: { python: string; job: TrainJob }): Promise<Weights> {
   await mkdir(job.dir, { recursive: true });
   await writeJson(join(job.dir, 'trainer.json'), job.config);
-  const threads = settings.threads ?? Math.max(1, Math.floor(cpus().length / settings.processes));
+  const threads = settings.threads ?? Math.max(1, Math.floor(availableParallelism() / settings.processes));
   const entry = [
     '-m',
     'orchard_trainer',
@@ -57,6 +57,7 @@ async function train(settings: Config, { python, job }: { python: string; job: T
       : ['-m', 'orchard_trainer', 'launch', '--standalone', `--nproc-per-node=${settings.processes}`, ...entry];
   const child = spawn(python, launch, { stdio: ['ignore', 'pipe', 'pipe'] });
   const log = createWriteStream(join(job.dir, 'trainer.log'), { flags: 'a' });
+  log.on('error', () => {}); // a full disk: the trainer itself will say so
   let tail = '';
   child.stderr.on('data', (chunk: Buffer) => {
     log.write(chunk);

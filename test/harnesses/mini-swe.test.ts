@@ -152,6 +152,7 @@ test.each([
   [{ code: 'orchard_budget_exhausted', limit: 'wall' }, 'time_limit'],
   [{ code: 'orchard_budget_exhausted', limit: 'calls' }, 'call_limit'],
   [{ code: 'context_length_exceeded' }, 'context_limit'],
+  [{ code: 400, message: "This model's maximum context length is 2048 tokens." }, 'context_limit'],
 ])('%o ends the attempt as %s, which is the model’s own end', async (error, kind) => {
   const { end } = await run((_, response) => void response.writeHead(400).end(JSON.stringify({ error })));
   expect(end.kind).toBe(kind);

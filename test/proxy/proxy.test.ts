@@ -210,11 +210,30 @@ test('the caps of calls and tokens end an episode with a refusal that names them
 });
 
 test('the cap of time ends even a call that is under way', async () => {
-  const setting = await open(() => {}, { limits: { wallMs: 300 } });
+  const setting = await open((_, response, number) => (number === 0 ? reply(response) : undefined), {
+    limits: { wallMs: 500 },
+  });
+  await setting.ask(hello);
   const answer = await setting.ask(hello);
   expect(await answer.json()).toMatchObject({ error: { code: 'orchard_budget_exhausted', limit: 'wall' } });
-  await setting.engine.asked[0]!.hungUp;
+  await setting.engine.asked[1]!.hungUp;
   expect(setting.episode.stats().failure).toBeUndefined();
+});
+
+test('time that runs out while the engine fails, or before it ever replied, is the provider’s', async () => {
+  const silent = await open(() => {}, { limits: { wallMs: 300 } });
+  expect((await silent.ask(hello)).status).toBe(502);
+  expect(silent.episode.stats().failure).toMatchObject({ owner: 'provider' });
+  const failing = await open(
+    (_, response, number) => (number === 0 ? reply(response) : void response.writeHead(500).end()),
+    {
+      limits: { wallMs: 700 },
+    },
+  );
+  await failing.ask(hello);
+  expect((await failing.ask(hello)).status).toBe(502);
+  expect(failing.episode.stats().failure).toMatchObject({ owner: 'provider' });
+  expect((await failing.calls())[1]!.upstream.length).toBeGreaterThan(0);
 });
 
 test('a harness that hangs up stops the engine, and the call is on record as aborted', async () => {

@@ -34,7 +34,7 @@ async function patchAfter(command: string, files: Record<string, string> = {}): 
   const run = await box.exec(command, { timeoutMs: 10_000 });
   expect(run.output.toString()).toBe('');
   expect(run.exitCode).toBe(0);
-  return await takePatch(box, changed);
+  return (await takePatch(box, changed))!;
 }
 
 test('nothing changed is an empty patch', async () => {
@@ -64,6 +64,18 @@ test('committing, switching branches or wrecking .git hides nothing', async () =
       "echo three >>a.txt; echo garbage >.git/HEAD; mkdir -p .git/info; echo '* -diff' >.git/info/attributes",
     ),
   ).toEqual(plain);
+});
+
+test('a full /tmp, a repository inside the repository and folders without rights do not stand in the way', async () => {
+  const plain = await patchAfter('echo three >>a.txt');
+  expect(await patchAfter('echo three >>a.txt; head -c 100M /dev/zero >/tmp/full 2>/dev/null; true')).toEqual(plain);
+  expect((await patchAfter('mkdir sub && cd sub && git init -q && echo inside >file')).toString()).toContain('+inside');
+  expect((await patchAfter('mkdir sub && echo inside >sub/file && chmod 000 sub')).toString()).toContain('+inside');
+});
+
+test('a change too large for a patch is told apart from none', async () => {
+  expect(await patchAfter('head -c 40M /dev/urandom >big')).toBeNull();
+  expect((await patchAfter('head -c 1M /dev/urandom >some')).length).toBeGreaterThan(2 ** 20);
 });
 
 test('bytes stay bytes: line ends, encodings, binary files, no newline at the end', async () => {

@@ -123,7 +123,8 @@ def test_two_processes_train_like_one_and_keep_their_exit_code(model_dir, tmp_pa
     launcher = ("launch", "--standalone", "--nproc-per-node", "2")
     jobs = start(two, *launcher), start(wrong, *launcher)
     run_here(one)
-    assert ended(jobs[0])[0] == 0
+    code, _, err = ended(jobs[0])
+    assert code == 0, err
     assert_close(weights(one), weights(two), 1e-6)
     assert [line["loss"] for line in lines(one / "metrics.jsonl")] == pytest.approx(
         [line["loss"] for line in lines(two / "metrics.jsonl")], abs=1e-5

@@ -46,6 +46,7 @@ async function problemOf(
     }
   }
   const untouched = await benchmark.grade(task, UNTOUCHED, { ...context, episode: `${task.id}:untouched` });
+  if (untouched.failure) return `the untouched repository cannot be graded: ${untouched.failure.cause}`;
   if (untouched.resolved) return 'the untouched repository already resolves it';
   const passing = task.failToPass.filter((test) => untouched.tests[test] === 'passed');
   if (passing.length > 0) return `passes without the patch: ${passing.join(', ')}`;

@@ -17,15 +17,18 @@ export function register(program: Command): void {
     )
     .action((recipe: string, options: RecipeOptions) => execute(recipe, options, { kind: 'collect' }));
   const train = program.command('train').description('train on what was collected');
-  for (const [kind, what] of [
-    ['sft', 'supervised fine-tuning with credit assignment'],
-    ['pretrain', 'a small base model from scratch'],
-    ['rl', 'reinforcement learning with balanced adaptive rollout'],
-    ['value', 'the value model that ranks candidates'],
+  for (const [kind, what, example] of [
+    ['sft', 'supervised fine-tuning with credit assignment', 'tiny'],
+    ['pretrain', 'a small base model from scratch', 'tiny-base'],
+    ['rl', 'reinforcement learning with balanced adaptive rollout (planned only)', 'orchard-swe-4b'],
+    ['value', 'the value model that ranks candidates (planned only)', 'orchard-swe-4b'],
   ] as const) {
     withRecipe(train.command(kind).description(what))
       .option('--stage <name>', 'only the stage of this name')
-      .addHelpText('after', `\nExamples:\n  orchard train ${kind} tiny\n  orchard train ${kind} tiny --stage ${kind}`)
+      .addHelpText(
+        'after',
+        `\nExamples:\n  orchard train ${kind} ${example}\n  orchard train ${kind} ${example} --name again`,
+      )
       .action((recipe: string, options: RecipeOptions & { stage?: string }) =>
         execute(recipe, options, { kind, name: options.stage }),
       );

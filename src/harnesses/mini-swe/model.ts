@@ -58,7 +58,9 @@ export async function askModel(
   const error = errorOf(text);
   if (error.code === 'orchard_budget_exhausted')
     return { kind: 'limit', limit: error.limit as 'calls' | 'tokens' | 'wall' };
-  if (error.code === 'context_length_exceeded') return { kind: 'context' };
+  // vLLM says it in words only.
+  if (error.code === 'context_length_exceeded' || /maximum context length/i.test(error.message ?? ''))
+    return { kind: 'context' };
   throw fail(error.message ?? `the model answered ${response.statusCode}`);
 }
 

@@ -119,7 +119,7 @@ export async function execIn(
     );
     await ending;
     options.signal?.throwIfAborted();
-    if (code === NO_CWD) {
+    if (code === NO_CWD && options.cwd !== undefined) {
       throw new OrchardError({
         owner: 'sandbox',
         code: 'no_such_directory',

@@ -44,6 +44,7 @@ export function openBases(dir: string, owner: Owner | null): Bases {
       const key = sha256(JSON.stringify(Object.entries(workspace.files).sort()));
       const made = known.get(key) ?? make(join(dir, key), { files: workspace.files, id, owner });
       known.set(key, made);
+      made.catch(() => known.delete(key)); // the next attempt may find what this one lacked
       return made;
     },
   };
