@@ -22,18 +22,15 @@ function logFactorial(n: number): number {
 }
 
 /**
- * McNemar's test on paired outcomes, from the pairs that changed: two-sided exact binomial p, and mid-p
+ * McNemar's test on paired outcomes, from the pairs that changed: the two-sided exact binomial p
  * (Fagerland, Lydersen and Laake 2013).
  */
-export function mcnemar(gained: number, lost: number): { p: number; midP: number } {
+export function mcnemar(gained: number, lost: number): number {
   const changed = gained + lost;
   const fewer = Math.min(gained, lost);
   const logTerm = (count: number): number =>
     logFactorial(changed) - logFactorial(count) - logFactorial(changed - count) - changed * Math.LN2;
   let tail = 0;
   for (let count = 0; count <= fewer; count++) tail += Math.exp(logTerm(count));
-  const p = Math.min(1, 2 * tail);
-  // With equal counts both halves hold the observed term; it counts once.
-  const midP = gained === lost ? 1 - Math.exp(logTerm(fewer)) / 2 : 2 * tail - Math.exp(logTerm(fewer));
-  return { p: changed === 0 ? 1 : p, midP: changed === 0 ? 1 : midP };
+  return Math.min(1, 2 * tail);
 }

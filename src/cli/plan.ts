@@ -51,7 +51,11 @@ function leaves(value: unknown, path = ''): [string, unknown][] {
   return [[path, value]];
 }
 
-/** A value given inline (`harness: {kind: …}`) has the line of what holds it. */
+/** Where a value came from; one inside of what was set whole has the place of that. */
 function originOf(origins: Map<string, string>, path: string): string {
-  return origins.get(path) ?? 'default';
+  for (let at = path; at !== ''; at = at.replace(/(\.[^.[\]]+|\[\d+\]|^[^.[\]]+)$/, '')) {
+    const origin = origins.get(at);
+    if (origin !== undefined && (at === path || origin.startsWith('--'))) return origin;
+  }
+  return 'default';
 }

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { link, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { link, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { OrchardError } from './errors.ts';
@@ -22,9 +22,9 @@ export interface LockHolder {
 }
 
 /** Who drives this run folder now, or null. A holder that died does not count. */
-export async function lockHolder(dir: string): Promise<LockHolder | null> {
+export async function lockHolder(dir: string, file = join(dir, 'lock')): Promise<LockHolder | null> {
   try {
-    const holder = JSON.parse(await readFile(join(dir, 'lock'), 'utf8')) as LockHolder;
+    const holder = JSON.parse(await readFile(file, 'utf8')) as LockHolder;
     if (holder.host !== hostname()) return holder;
     return startTicks(holder.pid) === holder.ticks && holder.ticks !== null ? holder : null;
   } catch {
@@ -58,7 +58,11 @@ export async function lockFolder(dir: string): Promise<AsyncDisposable> {
             wayOut: `wait for it, stop it with Ctrl-C, or choose another run with --name; if it is surely gone, remove ${path}`,
           });
         }
-        await rm(path, { force: true });
+        // Moved aside first: another starter may have put its own there since we looked.
+        await rename(path, `${mine}.stale`).catch(() => {});
+        const moved = await lockHolder(dir, `${mine}.stale`);
+        if (moved !== null) await link(`${mine}.stale`, path).catch(() => {});
+        await rm(`${mine}.stale`, { force: true });
       }
     }
   } finally {

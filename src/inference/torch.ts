@@ -32,16 +32,18 @@ export const torch: InferenceKind<Config> = {
     let server = await start(settings, { context, weights });
     let closing = false;
     let restarts = 0;
+    let restarting: Promise<void> = Promise.resolve();
     // One port for the whole life: a server that is started again must be found by those who have its address.
     const watch = (): void => {
-      server.child.once('exit', async () => {
+      server.child.once('exit', () => {
         if (closing || context.signal.aborted || restarts++ >= MAX_RESTARTS) return;
-        try {
-          server = await start(settings, { context, weights, port: server.port });
-          watch();
-        } catch {
-          // Callers see a model that cannot be reached, and say so with its address.
-        }
+        restarting = start(settings, { context, weights, port: server.port }).then(
+          (next) => {
+            server = next;
+            watch();
+          },
+          () => {}, // callers see a model that cannot be reached, and say so with its address
+        );
       });
     };
     watch();
@@ -57,6 +59,7 @@ export const torch: InferenceKind<Config> = {
       },
       async [Symbol.asyncDispose]() {
         closing = true;
+        await restarting;
         await stop(server.child);
       },
     };
@@ -103,7 +106,8 @@ async function start(
   });
   child.once('close', () => file.end());
   const ready = new Promise<number>((resolve, reject) => {
-    const fail = (cause: string): void =>
+    const fail = (cause: string): void => {
+      clearTimeout(timer);
       reject(
         new OrchardError({
           owner: 'provider',
@@ -113,6 +117,7 @@ async function start(
           wayOut: `see ${log}, and \`orchard doctor\``,
         }),
       );
+    };
     const timer = setTimeout(() => fail(`not ready after ${START_TIMEOUT_MS / 1000} s`), START_TIMEOUT_MS);
     child.once('error', (error) => fail(error.message));
     child.once('exit', (code, signal) => fail(tail.trim().split('\n').at(-1) || `ended with ${code ?? signal}`));
@@ -124,11 +129,16 @@ async function start(
       resolve(event.port);
     });
   });
+  const giveUp = (): void => void child.kill('SIGTERM');
+  context.signal.addEventListener('abort', giveUp, { once: true });
   try {
     return { child, port: await ready };
   } catch (error) {
     await stop(child);
+    context.signal.throwIfAborted();
     throw error;
+  } finally {
+    context.signal.removeEventListener('abort', giveUp);
   }
 }
 

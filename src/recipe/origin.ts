@@ -144,5 +144,7 @@ export function applySet(raw: Raw, assignment: string, cwd: string): Raw {
     }
     if (!origins.has(walked) || index === keys.length - 1) origins.set(walked, '--set');
   }
+  for (const known of [...origins.keys()])
+    if (known.startsWith(`${path}.`) || known.startsWith(`${path}[`)) origins.delete(known);
   return { value: copy, origins };
 }

@@ -4,6 +4,7 @@ import { OrchardError, userError } from '../core/errors.ts';
 import { isReady, markReady, readJson, writeJson } from '../core/folder.ts';
 import { lockFolder } from '../core/lock.ts';
 import type { Progress } from '../core/progress.ts';
+import { openStopwatch, secondsOf } from '../core/stopwatch.ts';
 import { type Report, ReportRow } from '../records/report.ts';
 import { type Stage, type StageContext, stageDir } from '../stages/context.ts';
 import { stages } from '../stages/index.ts';
@@ -32,18 +33,26 @@ export function planStages(recipe: Recipe): PlannedStage[] {
     if (planned.some((other) => other.name === name) || name === 'base' || name === 'blobs') {
       throw userError(where, `${where}: the name ${name} is taken`, 'give it a name of its own');
     }
-    const missing = needs.find((need) => !planned.some((other) => other.name === need));
-    if (missing)
+    if (!/^[a-z0-9][a-z0-9._-]*$/.test(name))
       throw userError(
         where,
-        `${where}: reads stage ${missing}, which does not come before it`,
-        `stages before it: ${planned.map((other) => other.name).join(', ') || 'none'}`,
+        `${where}: ${JSON.stringify(name)} cannot name a folder`,
+        'use lower-case letters, digits, dots, dashes',
       );
+    for (const need of needs) {
+      const before = planned.filter(({ stage: other }) => other?.gives === need.result).map((other) => other.name);
+      if (!before.includes(need.stage))
+        throw userError(
+          where,
+          `${where}: reads ${need.result} of stage ${need.stage}, which does not come before it or gives none`,
+          `stages before it that give ${need.result}: ${before.join(', ') || 'none'}`,
+        );
+    }
     planned.push({
       kind,
       name,
       settings,
-      needs,
+      needs: needs.map((need) => need.stage),
       lines: stage ? stage.plan(settings) : ['can be planned; this version cannot run it yet'],
       stage,
     });
@@ -120,14 +129,10 @@ async function runStage(context: StageContext, { name, stage, settings }: Planne
     context.progress.line(`${name}: done before`);
     return;
   }
-  const started = Date.now();
-  const timeFile = join(dir, 'time.json');
-  const before = existsSync(timeFile) ? ((await readJson(timeFile)) as { seconds: number }).seconds : 0;
-  try {
+  {
+    await using _stopwatch = await openStopwatch(dir);
     await stage!.run(context, settings);
     context.signal.throwIfAborted();
-  } finally {
-    await writeJson(timeFile, { seconds: before + (Date.now() - started) / 1000 });
   }
   await markReady(dir);
 }
@@ -179,7 +184,7 @@ export async function writeReport(
   for (const { kind, name } of planned) {
     const dir = stageDir(runDir, name);
     if (!isReady(dir)) continue;
-    seconds += ((await readJson(join(dir, 'time.json'))) as { seconds: number }).seconds;
+    seconds += await secondsOf(dir);
     if (kind === 'eval') rows.push(...ReportRow.array().parse(await readJson(join(dir, 'rows.json'))));
   }
   const report: Report = { v: 'orchard.report/1', run: recipe.name, rows, seconds };

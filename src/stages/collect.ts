@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { z } from 'zod';
 import { writeJson } from '../core/folder.ts';
-import { type Stage, stageDir } from './context.ts';
+import { type Stage, stageDir, weightsNeeded } from './context.ts';
 import { checkInfrastructure, countOutcomes } from './outcomes.ts';
 import { runRollouts } from './rollouts.ts';
 import { weightsOf } from './weights.ts';
@@ -18,7 +18,8 @@ const config = z.strictObject({
 export const collect: Stage<z.infer<typeof config>> = {
   config,
   nameOf: (settings) => settings.name,
-  needs: ({ policy }) => (policy === 'teacher' || policy === 'base' ? [] : [policy]),
+  gives: 'episodes',
+  needs: ({ policy }) => (policy === 'teacher' ? [] : weightsNeeded(policy)),
   plan: (settings) => [
     `${settings.episodesPerTask} episodes of ${settings.policy === 'teacher' ? 'the teacher' : settings.policy} on each training task, graded in fresh sandboxes`,
   ],

@@ -47,13 +47,21 @@ export interface StageContext {
   signal: AbortSignal;
 }
 
+export type Result = 'episodes' | 'weights' | 'rows';
+
+/** Reading the weights that a name stands for; the base model's need no stage. */
+export const weightsNeeded = (name: string): { stage: string; result: Result }[] =>
+  name === 'base' ? [] : [{ stage: name, result: 'weights' }];
+
 /** One step of the recipe: a folder of its own under the run, planned, run, and finished by READY. */
 export interface Stage<C = unknown> {
   config: z.ZodType<C>;
   /** Name of the folder, unique in a recipe. */
   nameOf(config: C): string;
-  /** Names of the stages whose results it reads. */
-  needs(config: C): string[];
+  /** What it leaves for later stages. */
+  gives: Result;
+  /** The stages it reads, and what it reads of each. */
+  needs(config: C): { stage: string; result: Result }[];
   /** What it will do, one line each, for `orchard plan`. */
   plan(config: C): string[];
   /** Does it, or goes on with it. The caller writes READY. */

@@ -2,11 +2,12 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { mcnemar, wilson } from '../algo/stats.ts';
 import { isReady, markReady, readJson, writeJson, writeWhole } from '../core/folder.ts';
+import { openStopwatch, secondsOf } from '../core/stopwatch.ts';
 import type { SandboxDriver } from '../ports/sandbox.ts';
 import type { Prediction } from '../records/prediction.ts';
 import { ReportRow } from '../records/report.ts';
 import type { Task } from '../records/task.ts';
-import { type Stage, type StageContext, stageDir } from './context.ts';
+import { type Stage, type StageContext, stageDir, weightsNeeded } from './context.ts';
 import { checkInfrastructure, type Outcome, readOutcomes } from './outcomes.ts';
 import { runRollouts } from './rollouts.ts';
 import { weightsOf } from './weights.ts';
@@ -28,7 +29,8 @@ type Config = z.infer<typeof config>;
 export const evaluate: Stage<Config> = {
   config,
   nameOf: (settings) => settings.name,
-  needs: (settings) => settings.models.filter((model) => model !== 'base'),
+  gives: 'rows',
+  needs: (settings) => settings.models.flatMap(weightsNeeded),
   plan: (settings) => [
     `one episode on each held-out task for ${settings.models.join(', ')}; graded in fresh sandboxes`,
   ],
@@ -56,7 +58,7 @@ async function evaluateModel(
   }: { settings: Config; dir: string; model: string; tasks: Task[]; sandboxes: SandboxDriver },
 ): Promise<void> {
   if (isReady(dir)) return;
-  const started = Date.now();
+  await using _stopwatch = await openStopwatch(dir);
   const weights = await weightsOf(context, model);
   await using inference = await context.openInference(weights, join(dir, 'inference'));
   const outcomes = await runRollouts(
@@ -74,7 +76,6 @@ async function evaluateModel(
   );
   checkInfrastructure(outcomes, `${settings.name} ${model}`);
   await writePredictions(context, { dir, model, outcomes });
-  await writeJson(join(dir, 'summary.json'), { seconds: (Date.now() - started) / 1000 });
   await markReady(dir);
 }
 
@@ -120,7 +121,7 @@ async function rowOf(
     tokens.prompt += episode.tokens.prompt;
     tokens.completion += episode.tokens.completion;
   }
-  const { seconds } = (await readJson(join(dir, 'summary.json'))) as { seconds: number };
+  const seconds = await secondsOf(dir);
   return ReportRow.parse({
     name: model,
     resolved,
@@ -154,7 +155,7 @@ async function compare(
     if (verdict.resolved && !old.resolved) gainedIds.push(task.id);
     if (!verdict.resolved && old.resolved) lostIds.push(task.id);
   }
-  const { p } = mcnemar(gainedIds.length, lostIds.length);
+  const p = mcnemar(gainedIds.length, lostIds.length);
   return {
     name: against,
     gained: gainedIds.length,

@@ -46,6 +46,7 @@ const TOKENIZER_DOCUMENTS = 20_000;
 export const pretrain: Stage<Config> = {
   config,
   nameOf: (settings) => settings.name,
+  gives: 'weights',
   needs: () => [],
   plan: ({ corpus, architecture, epochs }) => [
     `a model of ${architecture.layers} layers of ${architecture.hidden} with ${architecture.vocab} tokens, ${epochs} epochs over ${corpus.documents} made-up conversations`,

@@ -9,7 +9,7 @@ import { mapInOrder } from '../core/limit.ts';
 import { writeBatch } from '../data/batches.ts';
 import { type Chat, loadChat } from '../data/chat.ts';
 import type { Sample } from '../records/sample.ts';
-import { type Stage, type StageContext, stageDir } from './context.ts';
+import { type Stage, type StageContext, stageDir, weightsNeeded } from './context.ts';
 import { type Judge, openJudge } from './judge.ts';
 import { samplesOf, weighTurns } from './samples.ts';
 import { trainWithBar } from './training.ts';
@@ -64,7 +64,8 @@ export interface Selected {
 export const sft: Stage<Config> = {
   config,
   nameOf: (settings) => settings.name,
-  needs: (settings) => [...settings.from, ...(settings.base === 'base' ? [] : [settings.base])],
+  gives: 'weights',
+  needs: ({ from, base }) => [...from.map((stage) => ({ stage, result: 'episodes' as const })), ...weightsNeeded(base)],
   plan: (settings) => [
     `from ${[...settings.from, ...settings.datasets].join(', ')}: resolved attempts in full${settings.credit === 'none' ? '' : `, failed ones where P(resolve) rises by ${settings.credit.epsilon} or more`}`,
     `${settings.epochs} epochs of ${settings.batchRows} rows a step${settings.trainedTokens ? `, at most ${settings.trainedTokens} trained tokens` : ''}, learning rate ${settings.learningRate}`,

@@ -20,19 +20,17 @@ test('an interval of nothing says nothing, and the ends stay in range', () => {
 
 // Fagerland, Lydersen and Laake 2013, airway hyper-responsiveness: 7 and 1 changed; complete response: 6 and 16.
 test.each([
-  [1, 7, 0.0703, 0.0391],
-  [6, 16, 0.0525, 0.0347],
-])('McNemar with %d and %d changed gives the published exact p and mid-p', (gained, lost, p, midP) => {
-  const got = mcnemar(gained, lost);
-  expect(got.p).toBeCloseTo(p, 3);
-  expect(got.midP).toBeCloseTo(midP, 3);
+  [1, 7, 0.0703],
+  [6, 16, 0.0525],
+])('McNemar with %d and %d changed gives the published exact p', (gained, lost, p) => {
+  expect(mcnemar(gained, lost)).toBeCloseTo(p, 3);
 });
 
 test('the test is symmetric, certain of nothing without changes, and holds for large counts', () => {
   expect(mcnemar(3, 9)).toEqual(mcnemar(9, 3));
-  expect(mcnemar(0, 0)).toEqual({ p: 1, midP: 1 });
-  expect(mcnemar(5, 5).p).toBe(1);
-  const p = mcnemar(400, 100).p;
+  expect(mcnemar(0, 0)).toBe(1);
+  expect(mcnemar(5, 5)).toBe(1);
+  const p = mcnemar(400, 100);
   expect(p).toBeGreaterThan(0);
   expect(p).toBeLessThan(1e-40);
 });

@@ -134,3 +134,33 @@ test('sound tasks pass the check; one whose gold is wrong, or that is solved alr
     [wrong.id, ...(third.passToPass.length > 0 ? [solved.id] : [])].sort(),
   );
 });
+
+/** A patch that adds one file. */
+const adding = (path: string, ...lines: string[]): string =>
+  `--- /dev/null\n+++ b/${path}\n@@ -0,0 +1,${lines.length} @@\n${lines.map((line) => `+${line}\n`).join('')}`;
+
+test('a patch that stands in the way of the tests is the model’s failure, not the task’s', async () => {
+  const inTheWay = adding('tests/test_issue.py/blocker', 'x');
+  expect(await grade(tasks[0]!, inTheWay)).toMatchObject({ class: 'graded', resolved: false });
+});
+
+test('a test patch that does not even apply to the untouched repository is the task’s failure', async () => {
+  const broken = { ...tasks[0]!, testPatch: tasks[0]!.testPatch.replace('/dev/null', 'a/tests/nowhere.py') };
+  expect(await grade(broken, prepend(broken, '# x'))).toMatchObject({
+    class: 'infrastructure',
+    failure: { owner: 'task', code: 'test_patch' },
+  });
+});
+
+test('code that kills its own tests is graded by what they had said', async () => {
+  const suicide = prepend(tasks[0]!, 'import os, signal\nos.killpg(0, signal.SIGKILL)');
+  expect(await grade(tasks[0]!, suicide)).toMatchObject({ class: 'graded', resolved: false });
+});
+
+test('tests that cannot be started are unknown and blame nobody’s patch', async () => {
+  const task = { ...tasks[0]!, evaluation: { ...tasks[0]!.evaluation, script: 'no-such-python -m unittest' } };
+  expect(await grade(task, task.goldPatch)).toMatchObject({
+    class: 'unknown',
+    failure: { owner: 'task', code: 'tests_not_run' },
+  });
+});

@@ -99,10 +99,12 @@ export function sandboxContract(open: () => Promise<SandboxDriver>, skip: Record
     });
 
     promise('a fork bomb stays within its limit and ends', async () => {
-      const result = await run('bomb() { bomb | bomb & }; bomb; sleep 20', { timeoutMs: 700 });
+      // In one of its own: while what is left of it is reaped, bash may still complain that it cannot fork at once.
+      await using other = await driver.create(spec('bomb'));
+      const result = await other.exec('bomb() { bomb | bomb & }; bomb; sleep 20', { timeoutMs: 700 });
       expect(result.timedOut).toBe(true);
       expect(result.ms).toBeLessThan(8000);
-      expect(await text('echo alive')).toBe('alive\n');
+      expect((await other.exec('echo alive', { timeoutMs: 10_000 })).output.toString()).toBe('alive\n');
     });
 
     promise('a gigabyte of output is cut in the middle, counted, and not kept', async () => {

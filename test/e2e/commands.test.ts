@@ -56,6 +56,12 @@ test('plan shows values with where they came from, and starts nothing', async ()
   );
 });
 
+test('a missing argument and an unknown option of a command exit with 2', async () => {
+  expect((await place.run(['run'])).code).toBe(2);
+  const { code, stderr } = await place.run(['plan', 'tiny', '--jsn']);
+  expect([code, stderr]).toEqual([2, expect.stringContaining('--json')]);
+});
+
 test('a mistyped command names the nearest and exits with 2', async () => {
   const { code, stderr } = await place.run(['colect', 'tiny']);
   expect(code).toBe(2);

@@ -91,7 +91,11 @@ test('two stages of one name, and a stage that reads a later one, are refused', 
     return planStages((await loadRecipe(join(dir, 'x.yaml'), { recipesDir, sets: [], cwd: dir })).recipe);
   };
   await expect(planned('  - collect: {}\n  - collect: {}\n')).rejects.toThrow('the name collect is taken');
+  await expect(planned('  - collect: {}\n  - eval: { models: [collect] }\n')).rejects.toThrow(
+    'reads weights of stage collect',
+  );
+  await expect(planned('  - collect: { name: ../x }\n')).rejects.toThrow('cannot name a folder');
   await expect(planned('  - sft: {}\n  - collect: {}\n')).rejects.toThrow(
-    'reads stage collect, which does not come before it',
+    'reads episodes of stage collect, which does not come before it',
   );
 });

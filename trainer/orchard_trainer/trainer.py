@@ -1,6 +1,7 @@
 """The training loop: Hugging Face's Trainer, fed with whole optimizer steps from batch folders."""
 
 import contextlib
+import math
 import shutil
 import sys
 import time
@@ -157,6 +158,9 @@ class OrchardTrainer(Trainer):
         if "grad_norm" not in logs:
             return  # the library's closing summary
         step = self._step
+        for name in ("loss", "grad_norm"):
+            if not math.isfinite(logs[name]):
+                raise FloatingPointError(f"step {step.after.step}: {name} is {logs[name]}; the last checkpoint is sound, a lower learning rate may help")
         self.position = step.after
         seconds = time.perf_counter() - self._started
         tokens = sum(step.batch.lengths[row] for row in step.rows)

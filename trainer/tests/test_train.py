@@ -133,6 +133,13 @@ def test_two_processes_train_like_one_and_keep_their_exit_code(model_dir, tmp_pa
     assert code == 42 and "trainer.json: precision: expected one of fp32, bf16" in err.splitlines()[-1]
 
 
+def test_a_loss_that_is_no_number_stops_and_publishes_nothing(model_dir, tmp_path):
+    folder = make_job(tmp_path, model_dir, learningRate=1e30, minLearningRate=1e30)
+    code, _, err = ended(start(folder))
+    assert code == 1 and "a lower learning rate may help" in err.splitlines()[-1]
+    assert not (folder / "weights").exists() and all(line["loss"] == line["loss"] for line in lines(folder / "metrics.jsonl"))
+
+
 def test_a_torn_shard_exits_42_and_is_named(model_dir, tmp_path, capsys):
     folder = make_job(tmp_path, model_dir)
     shard = folder / "batches/step_000000/shard_00000.safetensors"

@@ -7,9 +7,8 @@ export function register(program: Command): void {
     .addHelpText('after', '\nExamples:\n  orchard doctor\n  orchard doctor && orchard run tiny')
     .action(async () => {
       const { execa } = await import('execa');
-      const { availableParallelism, freemem, tmpdir } = await import('node:os');
+      const { availableParallelism, freemem } = await import('node:os');
       const { statfs } = await import('node:fs/promises');
-      const { join } = await import('node:path');
       const { machine } = await import('../environment.ts');
       const { sandboxes } = await import('../../sandboxes/index.ts');
       let sound = true;
@@ -33,9 +32,7 @@ export function register(program: Command): void {
       );
       const git = await execa('git', ['--version'], { reject: false });
       say(git.exitCode === 0, git.exitCode === 0 ? git.stdout : 'git is not there', 'install git');
-      await using driver = await sandboxes.local!.open(sandboxes.local!.config.parse({}), {
-        scratchDir: join(tmpdir(), `orchard-doctor-${process.pid}`),
-      });
+      await using driver = await sandboxes.local!.open(sandboxes.local!.config.parse({}), machine);
       const { isolation, network } = driver.capabilities;
       say(
         isolation !== 'none',

@@ -87,7 +87,10 @@ async function create(
 ): Promise<Sandbox> {
   const base = await bases.of(spec.workspace, spec.id);
   const dir = join(scratchDir, boxName());
-  const started = await launcher.start({ id: spec.id, dir, base, network: spec.network });
+  const started = await launcher.start({ id: spec.id, dir, base, network: spec.network }).catch(async (error) => {
+    await rm(dir, { recursive: true, force: true });
+    throw error;
+  });
   const limits = { ...settings, memoryMiB: spec.memoryMiB, processes: spec.processes };
   const expiry = setTimeout(() => void started.stop(), spec.lifetimeMs);
   const run = (command: string, stdin?: Buffer) =>

@@ -18,7 +18,8 @@ export async function namespaces(
   scratchDir: string,
   { owner, overlay }: { owner: Owner | null; overlay: boolean },
 ): Promise<Launcher> {
-  const root = await makeRoot(join(scratchDir, 'root'));
+  const root = join(scratchDir, 'root');
+  const mounts = await makeRoot(root);
   return {
     isolation: 'namespace',
     owner,
@@ -33,7 +34,7 @@ export async function namespaces(
         ? `overlay ${root}${WORKDIR} overlay lowerdir=${base},upperdir=${dir}/upper,workdir=${dir}/work,userxattr 0 0`
         : `${dir}/copy ${root}${WORKDIR} none bind 0 0`;
       const fstab = join(dir, 'fstab');
-      await writeFile(fstab, `${(await readFile(`${root}.fstab`, 'utf8')).trimEnd()}\n${repository}\n`);
+      await writeFile(fstab, `${[...mounts, repository].join('\n')}\n`);
       const apart = [
         'unshare',
         '--user',
@@ -100,8 +101,8 @@ trap '' TERM INT HUP
 while read -r _; do :; done
 `;
 
-/** An empty root folder with the places for all mounts, shared by all sandboxes: each mounts over it in its own namespace. */
-async function makeRoot(root: string): Promise<string> {
+/** An empty root folder with the places for all mounts, shared by all sandboxes: each mounts over it in its own namespace. Returns the mounts. */
+async function makeRoot(root: string): Promise<string[]> {
   const mounts = [`${root} ${root} none bind,ro 0 0`];
   for (const folder of ['proc', 'dev/shm', 'tmp', 'root', 'home', 'old', 'run', 'var/tmp', WORKDIR])
     await mkdir(join(root, folder), { recursive: true });
@@ -134,9 +135,8 @@ async function makeRoot(root: string): Promise<string> {
     `tmpfs ${root}/dev/shm tmpfs size=16m,mode=1777 0 0`,
     `proc ${root}/proc proc defaults 0 0`,
   );
-  await writeFile(`${root}.fstab`, `${mounts.join('\n')}\n`);
   await chmod(root, 0o755);
-  return root;
+  return mounts;
 }
 
 function ignoreExisting(error: NodeJS.ErrnoException): void {
