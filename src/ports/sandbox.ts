@@ -71,6 +71,6 @@ export interface SandboxDriver extends AsyncDisposable {
 export interface SandboxKind<C = unknown> {
   name: string;
   config: z.ZodType<C>;
-  /** `cacheDir` survives runs; `scratchDir` is this driver's own. */
+  /** `scratchDir` holds what outlives a run, shared by all drivers of this machine. */
   open(config: C, context: { scratchDir: string }): Promise<SandboxDriver>;
 }

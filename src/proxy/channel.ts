@@ -111,7 +111,7 @@ export function openChannel(
     if (answer?.kind === 'failed') {
       failure ??= {
         owner: 'provider',
-        code: tries.at(-1)?.status === 200 ? 'model_rubbish' : 'model_unreachable',
+        code: codeOf(tries.at(-1)?.status ?? null),
         id: episode,
         cause: `the model at ${upstream.baseUrl} ${answer.cause}`,
         wayOut: 'see that it runs and answers, then run the same command again',
@@ -193,6 +193,10 @@ export function openChannel(
     },
   };
 }
+
+/** What a status says of the engine: an answer that is none, a refusal, or nothing at all. */
+const codeOf = (status: number | null): string =>
+  status === 200 ? 'model_rubbish' : [401, 403, 404].includes(status ?? 0) ? 'model_refused' : 'model_unreachable';
 
 /** Sends comments while there is nothing to say; harnesses skip them and the connection stays. */
 function keepAlive(response: ServerResponse): NodeJS.Timeout {

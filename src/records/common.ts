@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** Who a failure belongs to. Only `task`-free, graded attempts count against the model. */
+/** Who a failure belongs to. None of them is the model: only graded attempts and empty patches count against that. */
 export const Owner = z.enum(['provider', 'harness', 'sandbox', 'task', 'reward', 'trainer', 'user']);
 export type Owner = z.infer<typeof Owner>;
 

@@ -25,11 +25,11 @@ export const Task = z.strictObject({
   evaluation: z.strictObject({
     /** Shell script, run in the workspace after both patches are applied. Its output is the log. */
     script: z.string(),
-    /** Name of the log parser: `unittest` here; SWE-bench's parser names later. */
+    /** Name of the log parser, e.g. `unittest`. */
     parser: z.string(),
     timeoutMs: z.number().int().positive(),
   }),
-  /** sha256 of the source row's bytes: two runs graded the same task only if these agree. */
+  /** sha256 of the source row: attempts are of the same task only if these agree. */
   rowSha256: z.string(),
 });
 export type Task = z.infer<typeof Task>;

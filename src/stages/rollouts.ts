@@ -1,7 +1,10 @@
 import { randomBytes } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { failureOf, OrchardError } from '../core/errors.ts';
+import { failureOf, OrchardError, userError } from '../core/errors.ts';
+import { readJson, writeJson } from '../core/folder.ts';
 import { openJsonl } from '../core/jsonl.ts';
 import { forEachLimited } from '../core/limit.ts';
 import type { HarnessEnd } from '../ports/harness.ts';
@@ -44,6 +47,7 @@ export async function runRollouts(
   plan: RolloutPlan,
   sandboxes: SandboxDriver,
 ): Promise<Map<string, Outcome>> {
+  await holdTasks(plan);
   const outcomes = await readOutcomes(plan.dir, plan.tasks);
   const todo = plan.tasks.flatMap((task) =>
     Array.from({ length: plan.attempts }, (_, attempt) => ({
@@ -101,6 +105,25 @@ export async function runRollouts(
   context.signal.throwIfAborted();
   bar.end(note());
   return outcomes;
+}
+
+/** Attempts of one folder are of the same tasks, however often it is gone on with. @throws OrchardError owner `user` */
+async function holdTasks({ dir, tasks }: RolloutPlan): Promise<void> {
+  const file = join(dir, 'tasks.json');
+  const rows = Object.fromEntries(tasks.map(({ id, rowSha256 }) => [id, rowSha256]));
+  if (!existsSync(file)) {
+    await mkdir(dir, { recursive: true });
+    return writeJson(file, rows);
+  }
+  const before = (await readJson(file)) as Record<string, string>;
+  const changed = [...new Set([...Object.keys(before), ...Object.keys(rows)])].filter((id) => before[id] !== rows[id]);
+  if (changed.length > 0) {
+    throw userError(
+      changed[0]!,
+      `${changed.length} tasks are not those that ${dir} was started with, the first: ${changed[0]}`,
+      'bring the old rows back, or choose another run with --name',
+    );
+  }
 }
 
 /** Beyond the wall clock that the proxy keeps: a command may still run when the last call is refused. */

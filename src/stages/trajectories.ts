@@ -67,7 +67,8 @@ export async function* trajectoriesOfStage(context: StageContext, name: string):
     yield {
       ...base,
       ...conversation,
-      own,
+      // Without the engine's ids its text is as good as a teacher's.
+      own: own && calls.every(({ tokens }) => tokens.source === 'engine'),
       calls,
       outcome,
       judged: { task, messages: conversation.messages, patch, verdict },

@@ -1,7 +1,9 @@
-import { readFileSync } from 'node:fs';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
+import { tinyRows } from '../../src/benchmarks/tiny/rows.ts';
+import { reply, startEngine } from '../support/engine.ts';
 import { alive, descendants, type Folder, folder, type Running, until } from '../support/orchard.ts';
 
 const place = folder();
@@ -137,4 +139,35 @@ test('another recipe under the same name, and other settings of a stage, are ref
   const stage = await place.run(['collect', recipe, '--set', 'stages[0].collect.episodesPerTask=2']);
   expect(stage.code).toBe(2);
   expect(stage.stderr).toContain('episodesPerTask: 1 -> 2');
+});
+
+test('rows that were edited between stopping and going on are refused by the first one', {
+  timeout: 60_000,
+}, async () => {
+  const [row] = tinyRows('train', { count: 1, seed: 1 });
+  const file = join(place.dir, 'mine.jsonl');
+  const rows = (statement: string): void =>
+    writeFileSync(file, `${JSON.stringify({ ...row, problem_statement: statement })}\n`);
+  rows('one');
+  await using engine = await startEngine((_, response) =>
+    reply(response, {
+      toolCalls: [
+        {
+          id: 'c',
+          type: 'function',
+          function: { name: 'bash', arguments: '{"command":"echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"}' },
+        },
+      ],
+    }),
+  );
+  const recipe = place.recipe(
+    'edited',
+    `teacher: { kind: openai, baseUrl: '${engine.baseUrl}', model: m }\nstages:\n  - collect: { episodesPerTask: 1 }\n`,
+  );
+  const sets = ['--set', `tasks={benchmark: swe-bench, dataset: ${file}}`];
+  expect((await place.run(['collect', recipe, ...sets])).code).toBe(0);
+  rmSync(join(place.runs, 'edited/collect/READY'));
+  rows('another');
+  const { code, stderr } = await place.run(['collect', recipe, ...sets]);
+  expect([code, stderr]).toEqual([2, expect.stringContaining(`the first: ${row!.instance_id}`)]);
 });

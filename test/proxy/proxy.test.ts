@@ -183,7 +183,7 @@ test('an engine whose key is wrong is not asked again; the failure is the provid
   const answer = await setting.ask(hello);
   expect(answer.status).toBe(502);
   expect(setting.engine.asked).toHaveLength(1);
-  expect(setting.episode.stats().failure).toMatchObject({ owner: 'provider', code: 'model_unreachable', id: 'e:1' });
+  expect(setting.episode.stats().failure).toMatchObject({ owner: 'provider', code: 'model_refused', id: 'e:1' });
 });
 
 test('a refusal that is the harness’s business reaches it word for word', async () => {
