@@ -67,6 +67,7 @@ export function readReply(body: Buffer): ChatReply {
   };
   const choice = parsed.choices?.[0];
   if (!choice?.message) throw new Error('the reply has no choices[0].message');
+  checkMessage(choice.message);
   const promptIds = parsed.prompt_token_ids ?? null;
   const completionIds = choice.token_ids ?? null;
   const usage = {
@@ -92,6 +93,15 @@ export function readReply(body: Buffer): ChatReply {
     logprobs,
     version: parsed.version ?? null,
   };
+}
+
+/** What every harness relies on. @throws Error saying what is wrong */
+function checkMessage({ content, tool_calls: calls }: ChatMessage): void {
+  if (content != null && typeof content !== 'string') throw new Error('content: expected text');
+  for (const call of calls ?? []) {
+    if (typeof call?.function?.name !== 'string' || typeof call.function.arguments !== 'string')
+      throw new Error('tool_calls: expected function.name and function.arguments as text');
+  }
 }
 
 /** The stream that a harness expects, made from a whole reply (OpenAI chat completion chunks). */

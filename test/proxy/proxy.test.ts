@@ -178,6 +178,20 @@ test('an engine that fails now and then is asked again, unseen by the harness', 
   expect(call!.upstream.map(({ status }) => status)).toEqual([null, 429, 200, 200]);
 });
 
+test.each([
+  { choices: null },
+  { choices: [] },
+  { choices: [{ message: { role: 'assistant', content: [{ type: 'text', text: 'x' }] } }] },
+  { choices: [{ message: { role: 'assistant', tool_calls: [{ id: 'x' }] } }] },
+  {
+    choices: [{ message: { role: 'assistant', tool_calls: [{ id: 'x', function: { name: 'bash', arguments: {} } }] } }],
+  },
+])('a reply that no harness could read is the provider’s: %j', { timeout: 30_000 }, async (body) => {
+  const setting = await open((_, response) => void response.end(JSON.stringify(body)), { limits: { wallMs: 1500 } });
+  expect((await setting.ask(hello)).status).toBe(502);
+  expect(setting.episode.stats().failure).toMatchObject({ owner: 'provider', code: 'model_rubbish' });
+});
+
 test('an engine whose key is wrong is not asked again; the failure is the provider’s and named', async () => {
   const setting = await open((_, response) => void response.writeHead(401).end('{"error":"no"}'));
   const answer = await setting.ask(hello);
