@@ -53,7 +53,7 @@ function lines(): Progress {
           if (Date.now() - last < LINE_EVERY_MS) return;
           last = Date.now();
           console.error(
-            `${label}: ${total > 1 ? `${done}/${total} ${unit}` : `${(100 * done).toFixed(0)} %`} · ${note}`,
+            `${label}: ${total > 1 ? `${done}/${total} ${unit}` : `${(100 * done).toFixed(0)} %`}${note ? ` · ${note}` : ''}`,
           );
         },
         end: (note) =>

@@ -23,10 +23,16 @@ export async function showReport(view: RunView, json: boolean): Promise<void> {
   for (const { name, versus } of report.rows) {
     if (versus)
       console.log(
-        `\n${name} against ${versus.name}\n  gained ${versus.gainedIds.join(' ') || 'none'}\n  lost   ${versus.lostIds.join(' ') || 'none'}`,
+        `\n${name} against ${versus.name}\n  gained ${some(versus.gainedIds)}\n  lost   ${some(versus.lostIds)}`,
       );
   }
 }
+
+/** The first few of many ids. */
+const some = (ids: string[]): string =>
+  ids.length === 0
+    ? 'none'
+    : `${ids.slice(0, 5).join(' ')}${ids.length > 5 ? ` and ${ids.length - 5} more (--json)` : ''}`;
 
 /** Folders of a run that hold episodes. */
 async function episodeFolders(view: RunView, stage?: string): Promise<string[]> {
@@ -68,11 +74,31 @@ export async function showStage(view: RunView, { stage, json }: { stage: string;
         ]);
     }
   }
-  if (!json)
+  if (rows.length === 0) await showSelection(join(view.dir, stage), json);
+  else if (!json)
     console.log(
       table(
         ['episode', 'verdict', 'end', 'calls', 'tokens sampled'],
         rows.sort((a, b) => (a[0]! < b[0]! ? -1 : 1)),
+      ),
+    );
+}
+
+/** What a training stage made of each attempt. */
+async function showSelection(dir: string, json: boolean): Promise<void> {
+  const selected: Selected[] = [];
+  for await (const line of readJsonl(join(dir, 'selection.jsonl'))) selected.push(line as Selected);
+  if (json) for (const line of selected) console.log(JSON.stringify(line));
+  else
+    console.log(
+      table(
+        ['attempt', 'use', 'trained turns', 'trained tokens'],
+        selected.map(({ id, use, trainedTurns, trainedTokens }) => [
+          id,
+          use,
+          trainedTurns.join(' '),
+          String(trainedTokens),
+        ]),
       ),
     );
 }

@@ -24,7 +24,13 @@ interface Stored {
 
 export interface Channel {
   handle(body: Buffer, response: ServerResponse): Promise<void>;
-  stats(): { calls: number; tokens: { prompt: number; completion: number }; failure: Failure | undefined };
+  stats(): {
+    calls: number;
+    tokens: { prompt: number; completion: number };
+    failure: Failure | undefined;
+    /** What the engine said to the last request that it refused. */
+    refusal: string | undefined;
+  };
   close(): Promise<void>;
 }
 
@@ -50,6 +56,7 @@ export function openChannel(
   /** Until an engine has replied once, time that runs out is its own. */
   let answered = false;
   let failure: Failure | undefined;
+  let refusal: string | undefined;
   const last: { request?: Stored; response?: Stored } = {};
 
   const exhausted = (): string | null => {
@@ -108,6 +115,7 @@ export function openChannel(
     // Before the harness hears it: its next call, which builds on this one, must not seem to overlap it.
     const endedAt = Date.now();
     const delivered = tell(response, { answer, request: read.request, status });
+    if (answer?.kind === 'refused') refusal = answer.body.toString('utf8', 0, 300);
     if (answer?.kind === 'failed') {
       failure ??= {
         owner: 'provider',
@@ -186,7 +194,7 @@ export function openChannel(
 
   return {
     handle,
-    stats: () => ({ calls, tokens: { ...tokens }, failure }),
+    stats: () => ({ calls, tokens: { ...tokens }, failure, refusal }),
     async close() {
       ended.abort();
       await Promise.all(recording);

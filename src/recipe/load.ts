@@ -51,7 +51,7 @@ async function findRecipe(
   nameOrPath: string,
   { recipesDir, cwd }: { recipesDir: string; cwd: string },
 ): Promise<string> {
-  if (nameOrPath.endsWith('.yaml') || nameOrPath.includes('/')) return resolve(cwd, nameOrPath);
+  if (/\.ya?ml$/.test(nameOrPath) || nameOrPath.includes('/')) return resolve(cwd, nameOrPath);
   const file = join(recipesDir, `${nameOrPath}.yaml`);
   if (existsSync(file)) return file;
   const names = await recipeNames(recipesDir);

@@ -88,6 +88,9 @@ function absolute(value: unknown, dir: string): unknown {
 const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
+/** The words that choose what an object's other settings are. */
+const CHOOSERS = ['kind', 'benchmark'];
+
 /** Lays `top` over `base`: objects merge, lists and scalars replace, and another `kind` replaces the whole object. */
 export function overlay(base: Raw, top: Raw): Raw {
   const origins = new Map(base.origins);
@@ -97,7 +100,7 @@ export function overlay(base: Raw, top: Raw): Raw {
     }
   };
   const merge = (under: unknown, over: unknown, path: string): unknown => {
-    if (isObject(under) && isObject(over) && (over.kind === undefined || over.kind === under.kind)) {
+    if (isObject(under) && isObject(over) && !CHOOSERS.some((key) => key in over && over[key] !== under[key])) {
       const merged: Record<string, unknown> = { ...under };
       for (const [key, value] of Object.entries(over)) merged[key] = merge(under[key], value, joinPath(path, key));
       return merged;
@@ -139,7 +142,7 @@ export function applySet(raw: Raw, assignment: string, cwd: string): Raw {
       if (typeof at[key] !== 'object' || at[key] === null) at[key] = {};
       at = at[key] as Record<string | number, unknown>;
     } else {
-      if (key === 'kind' && at.kind !== parsed) for (const other of Object.keys(at)) delete at[other];
+      if (CHOOSERS.includes(String(key)) && at[key] !== parsed) for (const other of Object.keys(at)) delete at[other];
       at[key] = parsed;
     }
     if (!origins.has(walked) || index === keys.length - 1) origins.set(walked, '--set');

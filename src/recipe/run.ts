@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { OrchardError, userError } from '../core/errors.ts';
 import { isReady, markReady, readJson, writeJson } from '../core/folder.ts';
@@ -95,7 +95,8 @@ export async function runRecipe(recipe: Recipe, options: RunOptions): Promise<Re
     );
   await using _lock = await lockFolder(runDir);
   await using context = await openContext(recipe, { ...options, runDir });
-  await keepRecipe(runDir, recipe);
+  await loadSplits(context, chosen);
+  await keepRecipe(runDir, { recipe, planned });
   for (const each of chosen) {
     for (const need of each.needs) {
       if (!isReady(stageDir(runDir, need)))
@@ -110,12 +111,34 @@ export async function runRecipe(recipe: Recipe, options: RunOptions): Promise<Re
   return chosen.some(({ kind }) => kind === 'eval') ? writeReport(runDir, { recipe, planned }) : null;
 }
 
+/** Bad rows stop the run before a teacher is paid, and so does an evaluation on what is trained on. */
+async function loadSplits(context: StageContext, chosen: PlannedStage[]): Promise<void> {
+  const splits = [...new Set(chosen.flatMap(({ stage }) => stage?.split ?? []))];
+  const [first = [], second = []] = await Promise.all(splits.map((split) => context.tasks(split)));
+  const ids = new Set(first.map(({ id }) => id));
+  const shared = second.find(({ id }) => ids.has(id));
+  if (shared)
+    throw userError(
+      shared.id,
+      `${shared.id} is in the training tasks and in the held-out ones`,
+      'give tasks.train and tasks.test other rows',
+    );
+}
+
+/** Whether a stage has done anything that other settings would make untrue. */
+function hasWork(dir: string): boolean {
+  if (isReady(dir) || existsSync(join(dir, 'batches'))) return true;
+  const below = existsSync(dir) ? readdirSync(dir, { withFileTypes: true }) : [];
+  const folders = [dir, ...below.filter((entry) => entry.isDirectory()).map((entry) => join(dir, entry.name))];
+  return folders.some((folder) => (statSync(join(folder, 'verdicts.jsonl'), { throwIfNoEntry: false })?.size ?? 0) > 0);
+}
+
 async function runStage(context: StageContext, { name, stage, settings }: PlannedStage): Promise<void> {
   const dir = stageDir(context.runDir, name);
   const planFile = join(dir, 'plan.json');
   // Through JSON, so that it compares with what was read back.
   const plan = JSON.parse(JSON.stringify({ name, settings, seed: context.seed })) as unknown;
-  if (existsSync(planFile)) {
+  if (existsSync(planFile) && hasWork(dir)) {
     const changed = differences(await readJson(planFile), plan);
     if (changed.length > 0) {
       throw userError(
@@ -138,10 +161,13 @@ async function runStage(context: StageContext, { name, stage, settings }: Planne
 }
 
 /** A run folder belongs to one recipe: the parts that all stages share may not change under it. */
-async function keepRecipe(runDir: string, recipe: Recipe): Promise<void> {
+async function keepRecipe(
+  runDir: string,
+  { recipe, planned }: { recipe: Recipe; planned: PlannedStage[] },
+): Promise<void> {
   const file = join(runDir, 'recipe.json');
   const plain = JSON.parse(JSON.stringify(recipe)) as Recipe;
-  if (existsSync(file)) {
+  if (existsSync(file) && planned.some(({ name }) => hasWork(stageDir(runDir, name)))) {
     const before = (await readJson(file)) as Recipe;
     // Which stages follow, how many episodes run at a time and what a judge may spend change nothing that was done.
     const shared = ({ stages: _, concurrency: __, limits: { judgeTokens: ___, ...limits }, ...rest }: Recipe) => ({

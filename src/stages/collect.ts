@@ -18,6 +18,7 @@ const config = z.strictObject({
 export const collect: Stage<z.infer<typeof config>> = {
   config,
   nameOf: (settings) => settings.name,
+  split: 'train',
   gives: 'episodes',
   needs: ({ policy }) => (policy === 'teacher' ? [] : weightsNeeded(policy)),
   plan: (settings) => [

@@ -58,6 +58,8 @@ export interface Stage<C = unknown> {
   config: z.ZodType<C>;
   /** Name of the folder, unique in a recipe. */
   nameOf(config: C): string;
+  /** Split whose tasks it works on. */
+  split?: 'train' | 'test';
   /** What it leaves for later stages. */
   gives: Result;
   /** The stages it reads, and what it reads of each. */

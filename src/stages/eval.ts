@@ -29,6 +29,7 @@ type Config = z.infer<typeof config>;
 export const evaluate: Stage<Config> = {
   config,
   nameOf: (settings) => settings.name,
+  split: 'test',
   gives: 'rows',
   needs: (settings) => settings.models.flatMap(weightsNeeded),
   plan: (settings) => [

@@ -195,6 +195,8 @@ async function runEpisode(
       id,
       wayOut: 'run again; if it stays, see `orchard show`',
     });
+    const { refusal } = channel.stats();
+    if (refusal && failure.owner === 'harness') failure.cause += `; the model had refused: ${refusal}`;
     end = { kind: 'failed', detail: failure.cause, oddities: { unknownTools: 0, unparsable: 0 }, failure };
   } finally {
     await channel.close();

@@ -161,7 +161,7 @@ test.each([
 test('turns are limited too', async () => {
   expect((await run(commands('true'), { settings: { turns: 3 } })).end).toMatchObject({
     kind: 'call_limit',
-    detail: '3 turns',
+    detail: 'harness.turns',
   });
 });
 

@@ -37,6 +37,12 @@ test('another kind of the same part drops the settings of the old kind', async (
     'top.yaml': 'extends: base.yaml\nsandbox: { kind: kubernetes }\n',
   });
   expect((await readRaw(join(dir, 'top.yaml'), 'top.yaml')).value.sandbox).toEqual({ kind: 'kubernetes' });
+  const mine = await recipes({
+    'base.yaml': 'tasks: { benchmark: tiny, count: 3 }\n',
+    'top.yaml': 'extends: base.yaml\ntasks: { benchmark: swe-bench, dataset: /x }\n',
+  });
+  const { value } = await readRaw(join(mine, 'top.yaml'), 'top.yaml');
+  expect(value.tasks).toEqual({ benchmark: 'swe-bench', dataset: '/x' });
   const set = applySet(await readRaw(join(dir, 'base.yaml'), 'base.yaml'), 'sandbox.kind=kubernetes', dir);
   expect(set.value.sandbox).toEqual({ kind: 'kubernetes' });
 });

@@ -42,7 +42,15 @@ async function problemOf(
     });
     if (!gold.resolved) {
       const failing = Object.entries(gold.tests).filter(([, status]) => status !== 'passed');
-      return `gold does not resolve it in run ${run}: ${gold.failure?.cause ?? failing.map(([test, status]) => `${status} ${test}`).join(', ')}`;
+      const log = gold.log ? (await context.blobs.get(gold.log.sha256)).toString().trim().split('\n') : [];
+      return `gold does not resolve it in run ${run}: ${gold.failure?.cause ?? failing.map(([test, status]) => `${status} ${test}`).join(', ')}${
+        log.length > 0
+          ? `\n  its log:\n${log
+              .slice(-12)
+              .map((line) => `    ${line}`)
+              .join('\n')}`
+          : ''
+      }`;
     }
   }
   const untouched = await benchmark.grade(task, UNTOUCHED, { ...context, episode: `${task.id}:untouched` });

@@ -21,7 +21,7 @@ function fileOf(path: string, split: string): string {
     throw userError(
       path,
       `${path} has no ${split}${ENDINGS.join(`, ${split}`)}`,
-      'name the split as its file is named',
+      'name the split as its file is named, with tasks.train or tasks.test; `orchard tasks check --split train` looks at one',
     );
   return found;
 }
@@ -29,8 +29,8 @@ function fileOf(path: string, split: string): string {
 /** All rows of a split. @throws OrchardError owner `user` */
 export async function readRows(path: string, split: string): Promise<{ rows: unknown[]; source: string }> {
   const source = fileOf(path, split);
-  if (source.endsWith('.jsonl')) return { rows: await Array.fromAsync(readJsonl(source)), source };
   try {
+    if (source.endsWith('.jsonl')) return { rows: await Array.fromAsync(readJsonl(source)), source };
     if (source.endsWith('.parquet'))
       return { rows: await parquetReadObjects({ file: await asyncBufferFromFile(source) }), source };
     const parsed: unknown = JSON.parse(await readFile(source, 'utf8'));

@@ -29,14 +29,19 @@ export function register(program: Command): void {
           `run ${name} has no stage ${stage}`,
           `its stages: ${view.stages.map((each) => each.name).join(', ')}`,
         );
+      let shown = 0;
       for (const each of stages) {
         const dir = join(view.dir, each.name);
         const entries = await readdir(dir, { recursive: true }).catch(() => []);
         for (const file of entries.filter((entry) => entry.endsWith('.log') || LOGS.includes(basename(entry))).sort()) {
           const text = await readFile(join(dir, file), 'utf8');
+          if (text.trim() === '') continue;
+          shown++;
           console.log(`── ${relative(view.dir, join(dir, file))}`);
           console.log(text.trimEnd().split('\n').slice(-lines).join('\n'));
         }
       }
+      if (shown === 0)
+        console.error(`no process of ${stage ?? name} has left a log; for attempts see orchard show ${name}`);
     });
 }

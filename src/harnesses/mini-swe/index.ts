@@ -40,7 +40,8 @@ async function run(settings: Config, launch: Launch): Promise<HarnessEnd> {
   let unusable = 0;
   for (let turn = 0; turn < settings.turns; turn++) {
     const answer = await askModel(launch, messages, [BASH]);
-    if (answer.kind === 'limit') return end(ENDS[answer.limit]);
+    if (answer.kind === 'limit')
+      return end(ENDS[answer.limit], `limits.${answer.limit === 'wall' ? 'wallS' : answer.limit}`);
     if (answer.kind === 'context') return end('context_limit');
     const { message } = answer;
     messages.push(message);
@@ -71,7 +72,7 @@ async function run(settings: Config, launch: Launch): Promise<HarnessEnd> {
     unusable = usable ? 0 : unusable + 1;
     if (unusable >= settings.formatErrors) return end('format_limit', 'no usable tool call');
   }
-  return end('call_limit', `${settings.turns} turns`);
+  return end('call_limit', 'harness.turns');
 }
 
 function readCall(call: ToolCall): { command: string } | { problem: string; unknown: boolean } {
