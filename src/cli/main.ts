@@ -22,7 +22,10 @@ for (const register of [run, plan, status, logs, show, list, tasks, data, schema
 
 try {
   await program.parseAsync();
-} catch (error) {
+} catch (thrown) {
+  // Closing what was open may fail in its turn; what came first is the cause.
+  let error: unknown = thrown;
+  while (error instanceof SuppressedError) error = error.suppressed;
   if ((error as Error).name === 'Interrupted') {
     console.error('interrupted; the same command goes on from here');
     process.exit(130);

@@ -27,6 +27,8 @@ export function failureOf(
   error: unknown,
   fallback: { owner: Owner; code: string; id: string; wayOut: string },
 ): Failure {
+  // Closing what was open may fail in its turn; what came first is the cause.
+  if (error instanceof SuppressedError) return failureOf(error.suppressed, fallback);
   if (error instanceof OrchardError) {
     return { owner: error.owner, code: error.code, id: error.id, cause: error.message, wayOut: error.wayOut };
   }
