@@ -1,4 +1,5 @@
-// `npm run bench [-- PART…]`: measures this checkout on this machine. Parts: startup, proxy, turns, data, serve, train.
+// `npm run bench [-- PART…]`: measures this checkout on this machine. Parts: startup, proxy, turns, data, episodes,
+// serve, train, rl, value.
 // One thing at a time, each beside what it is compared with; docs/benchmarks.md says how to read it.
 import { spawnSync } from 'node:child_process';
 import { cpus } from 'node:os';
@@ -17,8 +18,10 @@ const parts = {
   proxy: js('proxy.mjs'),
   turns: js('turns.mjs'),
   data: js('data.mjs'),
+  episodes: js('episodes.mjs'),
   serve: [python, [join(root, 'trainer', 'bench_serve.py')]],
   train: [python, [join(root, 'trainer', 'bench_train.py')]],
+  rl: [python, [join(root, 'trainer', 'bench_rl.py')]],
 };
 const wanted = process.argv.slice(2);
 const unknown = wanted.find((part) => !(part in parts));

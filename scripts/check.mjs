@@ -12,7 +12,7 @@ const layers = [
   ['algo'],
   ['data'],
   ['proxy'],
-  ['sandboxes', 'inference', 'harnesses', 'benchmarks', 'trainers'],
+  ['sandboxes', 'inference', 'harnesses', 'benchmarks', 'rewards', 'trainers'],
   ['stages'],
   ['recipe'],
   ['cli'],

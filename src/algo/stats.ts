@@ -34,3 +34,23 @@ export function mcnemar(gained: number, lost: number): number {
   for (let count = 0; count <= fewer; count++) tail += Math.exp(logTerm(count));
   return Math.min(1, 2 * tail);
 }
+
+/**
+ * P(X >= observed) where X counts the successes of independent trials with these probabilities: the exact tail of the
+ * Poisson binomial distribution (Chen and Liu 1997), in time quadratic in the trials.
+ */
+export function poissonBinomialTail(probabilities: number[], observed: number): number {
+  let chances = [1];
+  for (const p of probabilities) {
+    const next = new Array<number>(chances.length + 1).fill(0);
+    for (const [count, chance] of chances.entries()) {
+      next[count]! += chance * (1 - p);
+      next[count + 1]! += chance * p;
+    }
+    chances = next;
+  }
+  return Math.min(
+    1,
+    chances.slice(Math.max(0, observed)).reduce((sum, chance) => sum + chance, 0),
+  );
+}

@@ -90,6 +90,8 @@ const percent = (share: number): string => (100 * share).toFixed(1);
 
 const thousands = (count: number): string => (count >= 10_000 ? `${Math.round(count / 1000)}k` : String(count));
 
+const chance = (p: number): string => `p = ${p < 1e-4 ? p.toExponential(0) : p.toFixed(4)}`;
+
 export function reportTable(report: Report): string {
   const rows = report.rows.map((row) => {
     const scored = row.classes.graded + row.classes.empty_patch;
@@ -99,9 +101,7 @@ export function reportTable(report: Report): string {
       scored > 0 ? `${percent(row.resolved / scored)} %` : '-',
       scored > 0 ? `${percent(row.interval[0])} – ${percent(row.interval[1])}` : '-',
       row.versus ? `+${row.versus.gained} −${row.versus.lost}` : '',
-      row.versus
-        ? `p ${row.versus.p < 1e-4 ? `= ${row.versus.p.toExponential(0)}` : `= ${row.versus.p.toFixed(4)}`}`
-        : '',
+      row.versus ? chance(row.versus.p) : '',
       String(row.classes.empty_patch),
       String(row.infrastructure),
       row.trainedTokens === null ? '' : thousands(row.trainedTokens),
@@ -109,7 +109,7 @@ export function reportTable(report: Report): string {
       clock(row.seconds * 1000),
     ];
   });
-  return table(
+  const lines = table(
     [
       '',
       'resolved',
@@ -125,6 +125,12 @@ export function reportTable(report: Report): string {
     ],
     rows,
   );
+  const notes = report.rows.flatMap(({ name, resolved, total, candidates }) =>
+    candidates
+      ? `${name}: ${percent(resolved / total)} % chosen of ${candidates.k} candidates; one at random ${percent(candidates.mean)} % (${chance(candidates.p)}), the shortest patch ${percent(candidates.shortest)} %, the best possible ${percent(candidates.pass)} %`
+      : [],
+  );
+  return notes.length > 0 ? `${lines}\n\n${notes.join('\n')}` : lines;
 }
 
 /** One failure as a sentence with its way out. A defect of orchard itself keeps its stack. */

@@ -3,6 +3,8 @@ import { join } from 'node:path';
 import { writeWhole } from '../core/folder.ts';
 import { readJsonl } from '../core/jsonl.ts';
 import type { Report } from '../records/report.ts';
+import { RlStep } from '../records/step.ts';
+import { drawCurves } from './curves.ts';
 import { reportTable } from './output.ts';
 
 const WIDTH = 720;
@@ -18,12 +20,16 @@ export async function writePage(
   const curves = (await Promise.all(stages.map((stage) => lossOf(join(runDir, stage), stage)))).filter(
     (curve) => curve.points.length > 1,
   );
+  const learned = (await Promise.all(stages.map((stage) => stepsOf(join(runDir, stage), stage)))).filter(
+    ({ steps }) => steps.length > 1,
+  );
   const file = join(runDir, 'report.html');
   const body = [
     `<h1>${escaped(report.run)}</h1>`,
     '<h2>Resolve rate on held-out tasks, with 95 % Wilson intervals</h2>',
     rates(report),
     ...(curves.length > 0 ? ['<h2>Training loss</h2>', losses(curves)] : []),
+    ...(learned.length > 0 ? ['<h2>Reinforcement learning</h2>', await drawCurves(report.run, learned)] : []),
     `<h2>Every row</h2><pre>${escaped(reportTable(report))}</pre>`,
   ];
   await writeWhole(
@@ -77,6 +83,10 @@ function rates({ rows }: Report): string {
       ];
     }),
   ]);
+}
+
+async function stepsOf(dir: string, name: string): Promise<{ name: string; steps: RlStep[] }> {
+  return { name, steps: await Array.fromAsync(readJsonl(join(dir, 'steps.jsonl'), RlStep)) };
 }
 
 interface Curve {

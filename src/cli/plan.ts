@@ -14,13 +14,7 @@ export function printPlan(
       JSON.stringify({
         recipe,
         origins: Object.fromEntries(leaves(recipe).map(([path]) => [path, originOf(origins, path)])),
-        stages: stages.map(({ kind, name, needs, lines, stage }) => ({
-          kind,
-          name,
-          needs,
-          does: lines,
-          runnable: stage !== null,
-        })),
+        stages: stages.map(({ kind, name, needs, lines }) => ({ kind, name, needs, does: lines })),
       }),
     );
     return;

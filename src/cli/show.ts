@@ -1,5 +1,4 @@
 import { existsSync } from 'node:fs';
-import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openBlobsReader } from '../core/blobs.ts';
 import { userError } from '../core/errors.ts';
@@ -9,6 +8,8 @@ import { Episode } from '../records/episode.ts';
 import { Report } from '../records/report.ts';
 import { Verdict } from '../records/verdict.ts';
 import { conversationsOf, openCalls } from '../stages/conversations.ts';
+import { attemptFolders } from '../stages/outcomes.ts';
+import { Rewarded } from '../stages/rl/rewards.ts';
 import type { Selected } from '../stages/sft.ts';
 import type { RunView } from './look.ts';
 import { reportTable, table } from './output.ts';
@@ -37,13 +38,8 @@ const some = (ids: string[]): string =>
 /** Folders of a run that hold episodes. */
 async function episodeFolders(view: RunView, stage?: string): Promise<string[]> {
   const folders: string[] = [];
-  for (const { name } of view.stages.filter((each) => stage === undefined || each.name === stage)) {
-    const dir = join(view.dir, name);
-    const below = await readdir(dir, { withFileTypes: true }).catch(() => []);
-    for (const folder of [dir, ...below.filter((entry) => entry.isDirectory()).map((entry) => join(dir, entry.name))]) {
-      if (existsSync(join(folder, 'episodes.jsonl'))) folders.push(folder);
-    }
-  }
+  for (const { name } of view.stages.filter((each) => stage === undefined || each.name === stage))
+    folders.push(...(await attemptFolders(join(view.dir, name))));
   return folders;
 }
 
@@ -122,8 +118,9 @@ export async function showEpisode(view: RunView, { id, json }: { id: string; jso
     const [conversation] = (await conversationsOf(recorded, blobs)).slice(-1);
     const patch = found.episode.patch ? (await blobs.get(found.episode.patch.sha256)).toString() : '';
     const uses = await usesOf(view, id);
+    const reward = await rewardOf(folder, id);
     if (json) {
-      console.log(JSON.stringify({ ...found, messages: conversation?.messages ?? [], patch, uses }));
+      console.log(JSON.stringify({ ...found, messages: conversation?.messages ?? [], patch, uses, reward }));
       return;
     }
     const { episode, verdict } = found;
@@ -163,6 +160,12 @@ export async function showEpisode(view: RunView, { id, json }: { id: string; jso
       );
       if (verdict.failure) console.log(`        ${verdict.failure.cause}\n        ${verdict.failure.wayOut}`);
     }
+    if (reward) {
+      const parts = Object.entries(reward.parts).map(([name, value]) => `${name} ${value.toFixed(2)}`);
+      console.log(
+        `reward  ${reward.value.toFixed(3)} = ${parts.join('\n        ')}${reward.problem ? `\n        ${reward.problem}` : ''}`,
+      );
+    }
     for (const { stage, selected } of uses)
       console.log(
         `${stage}: ${selected.use}${selected.detail ? ` (${selected.detail})` : ''}, ${selected.trainedTokens} of ${selected.tokens} tokens trained`,
@@ -174,6 +177,13 @@ export async function showEpisode(view: RunView, { id, json }: { id: string; jso
     `run ${view.name} has no episode ${id}`,
     `list them: orchard show ${view.name} <stage>, stages ${view.stages.map(({ name }) => name).join(', ')}`,
   );
+}
+
+/** What an episode of reinforcement learning earned; null for those that were not chosen. */
+async function rewardOf(folder: string, id: string): Promise<Rewarded | null> {
+  let found: Rewarded | null = null;
+  for await (const line of readJsonl(join(folder, 'rewards.jsonl'), Rewarded)) if (line.episode === id) found = line;
+  return found;
 }
 
 async function usesOf(view: RunView, id: string): Promise<{ stage: string; selected: Selected }[]> {

@@ -43,3 +43,20 @@ export async function* mapInOrder<T, R>(
     await Promise.allSettled(running);
   }
 }
+
+/** At most `concurrency` pieces of work at a time, whoever brings them; those that wait go in the order they came. */
+export function openGate(concurrency: number): <T>(work: () => Promise<T>) => Promise<T> {
+  let free = concurrency;
+  const waiting: (() => void)[] = [];
+  return async (work) => {
+    if (free > 0) free--;
+    else await new Promise<void>((enter) => waiting.push(enter));
+    try {
+      return await work();
+    } finally {
+      const next = waiting.shift();
+      if (next) next();
+      else free++;
+    }
+  };
+}

@@ -9,14 +9,37 @@ import type { Sample } from '../records/sample.ts';
 /** Tokens of one shard: some tens of MiB, so that memory stays bounded however many rows there are. */
 const SHARD_TOKENS = 4_000_000;
 
+/** A sample with what reinforcement learning or the value model adds to it. */
+export interface BatchRow extends Sample {
+  /** [T] advantage of each token. */
+  advantages?: number[];
+  /** [T] log-probabilities of another model, and 1 where it has given one. */
+  reference?: { logprobs: number[]; mask: number[] };
+  /** Target of the value model. */
+  label?: number;
+}
+
 export interface BatchOptions {
   kind: BatchManifest['kind'];
   step: number;
   policyVersion: string | null;
   sampling: BatchManifest['sampling'];
   loss: BatchManifest['loss'];
+  /** Beside ids, mask and weight; every row has to bring them. */
+  streams?: ExtraStream[];
   shardTokens?: number;
 }
+
+type ExtraStream = Exclude<StreamName, 'ids' | 'mask' | 'weight' | 'row_offsets'>;
+
+/** Where a row keeps a stream. */
+const valuesOf: Record<ExtraStream, (row: BatchRow) => number[] | null | undefined> = {
+  advantage: (row) => row.advantages,
+  sampler_logprob: (row) => row.logprobs,
+  reference_logprob: (row) => row.reference?.logprobs,
+  reference_mask: (row) => row.reference?.mask,
+  label: (row) => (row.label === undefined ? undefined : [row.label]),
+};
 
 /**
  * Writes samples as a batch folder: safetensors shards, manifest, and READY last; the folder appears whole or not at
@@ -25,9 +48,10 @@ export interface BatchOptions {
  */
 export async function writeBatch(
   dir: string,
-  samples: AsyncIterable<Sample> | Iterable<Sample>,
+  samples: AsyncIterable<BatchRow> | Iterable<BatchRow>,
   options: BatchOptions,
 ): Promise<BatchManifest> {
+  const extra = options.streams ?? [];
   const partial = `${dir}.partial`;
   await rm(partial, { recursive: true, force: true });
   await mkdir(partial, { recursive: true });
@@ -38,17 +62,17 @@ export async function writeBatch(
     policy_version: options.policyVersion,
     sampling: options.sampling,
     loss: options.loss,
-    streams: ['ids', 'mask', 'weight'],
+    streams: ['ids', 'mask', 'weight', ...extra],
     rows: 0,
     tokens: { total: 0, trained: 0, weight: 0 },
     shards: [],
   };
-  let rows: Sample[] = [];
+  let rows: BatchRow[] = [];
   let tokens = 0;
   const flush = async (): Promise<void> => {
     if (rows.length === 0) return;
     const name = `shard_${String(manifest.shards.length).padStart(5, '0')}.safetensors`;
-    const bytes = encodeShard(rows, tokens);
+    const bytes = encodeShard(rows, { tokens, extra });
     await writeFile(join(partial, name), bytes);
     manifest.shards.push({ name, sha256: sha256(bytes), rows: rows.length, tokens });
     manifest.rows += rows.length;
@@ -57,7 +81,7 @@ export async function writeBatch(
     tokens = 0;
   };
   for await (const sample of samples) {
-    check(sample);
+    check(sample, extra);
     rows.push(sample);
     tokens += sample.tokens.length;
     for (const weight of sample.weights) {
@@ -82,51 +106,69 @@ export async function writeBatch(
 }
 
 /** @throws RangeError when the arrays of a sample do not fit together: better no batch than a wrong one */
-function check({ id, tokens, mask, weights }: Sample): void {
+function check(row: BatchRow, extra: ExtraStream[]): void {
+  const { id, tokens, mask, weights } = row;
   if (mask.length !== tokens.length || weights.length !== tokens.length)
     throw new RangeError(`sample ${id}: ${tokens.length} tokens, ${mask.length} masks, ${weights.length} weights`);
   if (weights.some((weight, index) => weight !== 0 && mask[index] === 0))
     throw new RangeError(`sample ${id}: a weight outside the mask`);
+  for (const stream of extra) {
+    const values = valuesOf[stream](row);
+    const expected = stream === 'label' ? 1 : tokens.length;
+    if (values?.length !== expected)
+      throw new RangeError(`sample ${id}: ${values?.length ?? 'no'} values of ${stream}, expected ${expected}`);
+    if (!values.every(Number.isFinite)) throw new RangeError(`sample ${id}: ${stream} is not finite everywhere`);
+  }
 }
 
 const BYTES = { I32: 4, I64: 8, F32: 4, U8: 1 } as const;
 
 /** One safetensors file (github.com/huggingface/safetensors): u64 header length, JSON header, then the tensors. */
-function encodeShard(rows: Sample[], tokens: number): Buffer {
-  const lengths: [StreamName, number][] = [
-    ['row_offsets', rows.length + 1],
-    ['ids', tokens],
-    ['weight', tokens],
-    ['mask', tokens],
-  ];
+function encodeShard(rows: BatchRow[], { tokens, extra }: { tokens: number; extra: ExtraStream[] }): Buffer {
+  // Wide elements first, so that every tensor starts where its element type may.
+  const names = (['row_offsets', 'ids', 'weight', 'mask', ...extra] as StreamName[]).sort(
+    (a, b) => BYTES[STREAMS[b]] - BYTES[STREAMS[a]],
+  );
+  const lengthOf = (name: StreamName): number =>
+    name === 'row_offsets' ? rows.length + 1 : name === 'label' ? rows.length : tokens;
   const header: Record<string, { dtype: string; shape: number[]; data_offsets: [number, number] }> = {};
   let end = 0;
-  for (const [name, length] of lengths) {
+  for (const name of names) {
     const start = end;
-    end += length * BYTES[STREAMS[name]];
-    header[name] = { dtype: STREAMS[name], shape: [length], data_offsets: [start, end] };
+    end += lengthOf(name) * BYTES[STREAMS[name]];
+    header[name] = { dtype: STREAMS[name], shape: [lengthOf(name)], data_offsets: [start, end] };
   }
   const json = JSON.stringify(header);
-  // Padded so that every tensor starts where its element type may.
   const text = Buffer.from(json.padEnd(Math.ceil(json.length / 8) * 8, ' '));
-  const bytes = Buffer.alloc(8 + text.length + end);
+  const start = 8 + text.length;
+  const bytes = Buffer.from(new ArrayBuffer(start + end));
   bytes.writeBigUInt64LE(BigInt(text.length), 0);
   text.copy(bytes, 8);
-  const view = new DataView(bytes.buffer, bytes.byteOffset + 8 + text.length);
-  const at = Object.fromEntries(lengths.map(([name]) => [name, header[name]!.data_offsets[0]])) as Record<
-    string,
-    number
-  >;
-  let row = 0;
-  let token = 0;
-  view.setBigInt64(at.row_offsets!, 0n, true);
-  for (const { tokens: ids, mask, weights } of rows) {
-    for (let index = 0; index < ids.length; index++, token++) {
-      view.setInt32(at.ids! + 4 * token, ids[index]!, true);
-      view.setFloat32(at.weight! + 4 * token, weights[index]!, true);
-      view.setUint8(at.mask! + token, mask[index]!);
+  for (const name of names) {
+    const [from] = header[name]!.data_offsets;
+    const tensor = new ARRAYS[STREAMS[name]](bytes.buffer, start + from, lengthOf(name));
+    let at = 0;
+    if (tensor instanceof BigInt64Array) {
+      for (const row of rows) {
+        tensor[at + 1] = tensor[at]! + BigInt(row.tokens.length);
+        at++;
+      }
+      continue;
     }
-    view.setBigInt64(at.row_offsets! + 8 * ++row, BigInt(token), true);
+    for (const row of rows) {
+      const values = streamOf(row, name);
+      tensor.set(values, at);
+      at += values.length;
+    }
   }
   return bytes;
+}
+
+/** The machines that this runs on are little-endian, as the format is. */
+const ARRAYS = { I32: Int32Array, I64: BigInt64Array, F32: Float32Array, U8: Uint8Array };
+
+function streamOf(row: BatchRow, name: StreamName): number[] {
+  if (name === 'ids') return row.tokens;
+  if (name === 'mask') return row.mask;
+  return name === 'weight' ? row.weights : valuesOf[name as ExtraStream](row)!;
 }

@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import type { Blobs } from '../core/blobs.ts';
+import type { RubricScores } from '../records/rubric.ts';
 import type { Task } from '../records/task.ts';
 import type { Verdict } from '../records/verdict.ts';
 import type { ChatMessage, Script } from './inference.ts';
@@ -29,8 +30,8 @@ export interface Benchmark<C = unknown> {
    * `infrastructure`, tests that cannot be read become `unknown`.
    */
   grade(task: Task, patch: Buffer, context: GradeContext & { episode: string }): Promise<Verdict>;
-  /** A teacher and a judge written by hand, for runs without any large model. */
-  scripted?: { teacher: Script; judge: ScriptedJudge };
+  /** A teacher and judges written by hand, for runs without any large model. */
+  scripted?: { teacher: Script; judge: ScriptedJudge; rubric: ScriptedRubric };
   /** Text for pretraining a base model; never shows a task of any split. */
   corpus?(options: { documents: number; seed: number; system: string }): Iterable<Document>;
 }
@@ -45,3 +46,6 @@ export interface JudgedEpisode {
 
 /** P(resolve) in [0, 1] in the state before assistant turn `step`; the number of turns stands for the end. */
 export type ScriptedJudge = (episode: JudgedEpisode) => { step: number; value: number }[];
+
+/** Scores of the rubric's items, whatever the verdict says. */
+export type ScriptedRubric = (episode: Omit<JudgedEpisode, 'verdict'>) => RubricScores;

@@ -4,6 +4,8 @@ import type { Weights } from '../records/weights.ts';
 /** `trainer.json`: what one training job does. Written by orchard, read by the trainer's process. */
 export interface TrainerConfig {
   v: 'orchard.trainer/1';
+  /** A language model that acts, or a head on one that says how likely an attempt is to be right. */
+  task: 'policy' | 'value';
   /** Folder of the initial weights (Hugging Face layout). */
   model: string;
   /** Folder with `step_000000/…`; each is consumed once its READY exists. */
@@ -14,6 +16,8 @@ export interface TrainerConfig {
   epochs: number;
   /** Rows per optimizer step, over all processes. */
   batchRows: number;
+  /** Optimizer steps that every batch folder is split into, instead of by rows; null for by rows. */
+  updates: number | null;
   /** Stop after this many trained tokens, the last epoch cut short; null for no limit. */
   trainedTokens: number | null;
   learningRate: number;
@@ -30,6 +34,8 @@ export interface TrainerConfig {
   keepCheckpoints: number;
   /** Publish weights after every this many batch folders, and at the end. */
   publishEvery: number;
+  /** Publish a value model as ONNX too. */
+  onnx: boolean;
   /** Prefix of the published version, e.g. `sft` gives `sft@v_000001`. */
   versionPrefix: string;
   seed: number;

@@ -85,7 +85,7 @@ export async function openContext(
       ...(script && known ? { script: { play: script, tasks: known } } : {}),
     });
   };
-  const { teacher, judge } = recipe as { teacher?: Chosen; judge?: Chosen };
+  const { teacher, judge, scorer } = recipe as { teacher?: Chosen; judge?: Chosen; scorer?: Chosen };
   const trainerSettings = recipe.trainer as unknown as {
     precision: 'fp32' | 'bf16';
     microTokens: number;
@@ -129,6 +129,15 @@ export async function openContext(
         );
       return open(teacher, { dir, weights: null, script: benchmark.scripted?.teacher });
     },
+    async openScorer(dir) {
+      if (!scorer)
+        throw userError(
+          'scorer',
+          'the recipe has no scorer to distil from',
+          'add for example scorer: { kind: openai, baseUrl: …, model: … }, or name a training stage in distill.teacher',
+        );
+      return open(scorer, { dir, weights: null });
+    },
     openJudge: judge && judge.kind !== 'scripted' ? (dir) => open(judge, { dir, weights: null }) : null,
     trainer: trainerKind.open(settingsOf(recipe.trainer), { python: machine.python }),
     trainerDefaults: {
@@ -137,6 +146,7 @@ export async function openContext(
       checkpointEverySteps: trainerSettings.checkpointEverySteps,
     },
     python: machine.python,
+    secret: machine.secret,
     concurrency: recipe.concurrency,
     limits: recipe.limits,
     blobs,

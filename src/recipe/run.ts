@@ -18,17 +18,16 @@ export interface PlannedStage {
   settings: unknown;
   needs: string[];
   lines: string[];
-  /** null: can be planned but not run. */
-  stage: Stage | null;
+  stage: Stage;
 }
 
 /** The stages of a recipe in order, each with its name and what it reads. @throws OrchardError owner `user` */
 export function planStages(recipe: Recipe): PlannedStage[] {
   const planned: PlannedStage[] = [];
   for (const [index, { kind, settings }] of stageEntries(recipe).entries()) {
-    const stage = stages[kind] ?? null;
-    const name = stage ? stage.nameOf(settings) : (settings as { name: string }).name;
-    const needs = stage ? stage.needs(settings) : [];
+    const stage = stages[kind]!;
+    const name = stage.nameOf(settings);
+    const needs = stage.needs(settings);
     const where = `stages[${index}].${kind}`;
     if (planned.some((other) => other.name === name) || name === 'base' || name === 'blobs') {
       throw userError(where, `${where}: the name ${name} is taken`, 'give it a name of its own');
@@ -40,7 +39,7 @@ export function planStages(recipe: Recipe): PlannedStage[] {
         'use lower-case letters, digits, dots, dashes',
       );
     for (const need of needs) {
-      const before = planned.filter(({ stage: other }) => other?.gives === need.result).map((other) => other.name);
+      const before = planned.filter(({ stage: other }) => other.gives.includes(need.result)).map((other) => other.name);
       if (!before.includes(need.stage))
         throw userError(
           where,
@@ -53,7 +52,7 @@ export function planStages(recipe: Recipe): PlannedStage[] {
       name,
       settings,
       needs: needs.map((need) => need.stage),
-      lines: stage ? stage.plan(settings) : ['can be planned; this version cannot run it yet'],
+      lines: stage.plan(settings),
       stage,
     });
   }
@@ -86,13 +85,6 @@ export async function runRecipe(recipe: Recipe, options: RunOptions): Promise<Re
       `the recipe has no such stage`,
       `its stages: ${planned.map(({ name, kind }) => `${name} (${kind})`).join(', ')}`,
     );
-  const notYet = chosen.find(({ stage }) => stage === null);
-  if (notYet)
-    throw userError(
-      notYet.name,
-      `stage ${notYet.name} (${notYet.kind}) can be planned but is not there to run yet`,
-      'take it out of the recipe, or see it with `orchard plan`',
-    );
   await using _lock = await lockFolder(runDir);
   await using context = await openContext(recipe, { ...options, runDir });
   await loadSplits(context, chosen);
@@ -108,12 +100,12 @@ export async function runRecipe(recipe: Recipe, options: RunOptions): Promise<Re
     }
     await runStage(context, each);
   }
-  return chosen.some(({ kind }) => kind === 'eval') ? writeReport(runDir, { recipe, planned }) : null;
+  return chosen.some(({ stage }) => stage.gives.includes('rows')) ? writeReport(runDir, { recipe, planned }) : null;
 }
 
 /** Bad rows stop the run before a teacher is paid, and so does an evaluation on what is trained on. */
 async function loadSplits(context: StageContext, chosen: PlannedStage[]): Promise<void> {
-  const splits = [...new Set(chosen.flatMap(({ stage }) => stage?.split ?? []))];
+  const splits = [...new Set(chosen.flatMap(({ stage }) => stage.split ?? []))];
   const [first = [], second = []] = await Promise.all(splits.map((split) => context.tasks(split)));
   const ids = new Set(first.map(({ id }) => id));
   const shared = second.find(({ id }) => ids.has(id));
@@ -154,7 +146,7 @@ async function runStage(context: StageContext, { name, stage, settings }: Planne
   }
   {
     await using _stopwatch = await openStopwatch(dir);
-    await stage!.run(context, settings);
+    await stage.run(context, settings);
     context.signal.throwIfAborted();
   }
   await markReady(dir);
@@ -207,11 +199,11 @@ export async function writeReport(
 ): Promise<Report> {
   const rows: ReportRow[] = [];
   let seconds = 0;
-  for (const { kind, name } of planned) {
+  for (const { stage, name } of planned) {
     const dir = stageDir(runDir, name);
     if (!isReady(dir)) continue;
     seconds += await secondsOf(dir);
-    if (kind === 'eval') rows.push(...ReportRow.array().parse(await readJson(join(dir, 'rows.json'))));
+    if (stage.gives.includes('rows')) rows.push(...ReportRow.array().parse(await readJson(join(dir, 'rows.json'))));
   }
   const report: Report = { v: 'orchard.report/1', run: recipe.name, rows, seconds };
   await writeJson(join(runDir, 'report.json'), report);

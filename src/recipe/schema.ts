@@ -5,7 +5,7 @@ import { inferences } from '../inference/index.ts';
 import { sandboxes } from '../sandboxes/index.ts';
 import { stages } from '../stages/index.ts';
 import { trainers } from '../trainers/index.ts';
-import { Cluster, plannedInference, plannedSandboxes, plannedTrainers, Rerank, Rl, Value } from './planned.ts';
+import { Cluster, plannedInference, plannedSandboxes, plannedTrainers } from './planned.ts';
 
 type Kinds = Record<string, { config: z.ZodType }>;
 
@@ -37,12 +37,9 @@ const benchmark = z.discriminatedUnion(
   ],
 );
 
-const stageShape = {
-  ...Object.fromEntries(Object.entries(stages).map(([name, stage]) => [name, stage.config.optional()])),
-  rl: Rl.optional(),
-  value: Value.optional(),
-  rerank: Rerank.optional(),
-} as Record<string, z.ZodOptional<z.ZodType>>;
+const stageShape = Object.fromEntries(
+  Object.entries(stages).map(([name, stage]) => [name, stage.config.optional()]),
+) as Record<string, z.ZodOptional<z.ZodType>>;
 
 const StageEntry = z
   .strictObject(stageShape)
@@ -64,7 +61,12 @@ export const Recipe = z.strictObject({
   inference: kindOf(inferences, plannedInference),
   trainer: kindOf(trainers, plannedTrainers),
   teacher: kindOf(inferences, plannedInference).optional().describe('who is imitated; needed by collect'),
-  judge: kindOf(inferences, plannedInference).optional().describe('who estimates P(resolve) in failed attempts'),
+  judge: kindOf(inferences, plannedInference)
+    .optional()
+    .describe('who estimates P(resolve) in failed attempts, and scores the rubric'),
+  scorer: kindOf(inferences, plannedInference)
+    .optional()
+    .describe("a model with the policy's tokenizer whose log-probabilities rl distils from"),
   concurrency: z.number().int().positive().default(8).describe('episodes at a time'),
   limits: z
     .strictObject({

@@ -26,6 +26,18 @@ export const ReportRow = z.object({
       lostIds: z.array(z.string()),
     })
     .nullable(),
+  /** Of a row that chose among candidates: what others would have come to, as shares of the tasks. */
+  candidates: z
+    .object({
+      k: z.number().int(),
+      /** One at random, the shortest patch, and the best of all. */
+      mean: z.number(),
+      shortest: z.number(),
+      pass: z.number(),
+      /** Chance of doing as well by choosing at random (exact, one-sided). */
+      p: z.number(),
+    })
+    .optional(),
   tokens: z.object({ prompt: z.number().int(), completion: z.number().int() }),
   trainedTokens: z.number().int().nullable(),
   seconds: z.number(),

@@ -9,6 +9,7 @@ import { weightsOf } from './weights.ts';
 const config = z.strictObject({
   name: z.string().default('collect'),
   policy: z.string().default('teacher').describe('who works: the teacher, base, or a training stage before this one'),
+  tasks: z.number().int().positive().optional().describe('the first so many training tasks; all when left out'),
   episodesPerTask: z.number().int().positive().default(5),
   temperature: z.number().min(0).default(1),
   maxTokensPerCall: z.number().int().positive().default(4096),
@@ -19,14 +20,14 @@ export const collect: Stage<z.infer<typeof config>> = {
   config,
   nameOf: (settings) => settings.name,
   split: 'train',
-  gives: 'episodes',
+  gives: ['episodes', 'tasks'],
   needs: ({ policy }) => (policy === 'teacher' ? [] : weightsNeeded(policy)),
   plan: (settings) => [
-    `${settings.episodesPerTask} episodes of ${settings.policy === 'teacher' ? 'the teacher' : settings.policy} on each training task, graded in fresh sandboxes`,
+    `${settings.episodesPerTask} episodes of ${settings.policy === 'teacher' ? 'the teacher' : settings.policy} on ${settings.tasks ? `the first ${settings.tasks} training tasks` : 'each training task'}, graded in fresh sandboxes`,
   ],
   async run(context, settings) {
     const dir = stageDir(context.runDir, settings.name);
-    const tasks = await context.tasks('train');
+    const tasks = (await context.tasks('train')).slice(0, settings.tasks);
     const engineDir = join(dir, 'inference');
     await using inference =
       settings.policy === 'teacher'

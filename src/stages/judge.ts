@@ -1,10 +1,9 @@
 import { join } from 'node:path';
 import { z } from 'zod';
 import { judgeMessages, parseKeySteps } from '../algo/credit.ts';
-import { failureOf, OrchardError } from '../core/errors.ts';
+import { OrchardError } from '../core/errors.ts';
 import { openJsonl, readJsonl } from '../core/jsonl.ts';
-import { retry } from '../core/retry.ts';
-import type { Inference } from '../ports/inference.ts';
+import { askModel } from './ask.ts';
 import type { StageContext } from './context.ts';
 import type { Trajectory } from './trajectories.ts';
 
@@ -51,7 +50,8 @@ export async function openJudge(context: StageContext, dir: string): Promise<Jud
         wayOut: 'raise limits.judgeTokens and run again: what was judged is kept',
       });
     }
-    const reply = await askModel(model, { trajectory, signal: context.signal });
+    const question = { id, messages: judgeMessages(trajectory), temperature: 0, signal: context.signal };
+    const reply = await askModel(model, question);
     spent += reply.tokens;
     if (reply.problem) return { episode: id, steps: null, problem: reply.problem, tokens: reply.tokens };
     const turns = messages.filter(({ role }) => role === 'assistant').length;
@@ -76,47 +76,4 @@ export async function openJudge(context: StageContext, dir: string): Promise<Jud
       await model?.[Symbol.asyncDispose]();
     },
   };
-}
-
-/** @throws OrchardError owner `reward` when the judge cannot be reached or does not answer like a chat model */
-async function askModel(
-  model: Inference,
-  { trajectory, signal }: { trajectory: Trajectory; signal: AbortSignal },
-): Promise<{ text: string; tokens: number; problem: string | null }> {
-  const body = JSON.stringify({ model: model.model, temperature: 0, messages: judgeMessages(trajectory) });
-  try {
-    return await retry({ tries: 4, firstDelayMs: 1000, signal }, async () => {
-      const response = await fetch(`${model.baseUrl}/chat/completions`, {
-        method: 'POST',
-        signal: AbortSignal.any([signal, AbortSignal.timeout(300_000)]),
-        headers: {
-          'content-type': 'application/json',
-          ...(model.apiKey ? { authorization: `Bearer ${model.apiKey}` } : {}),
-        },
-        body,
-      });
-      const text = await response.text();
-      // A refusal of this one attempt, e.g. for its length, would be the same again.
-      if ([400, 413, 422].includes(response.status))
-        return { text: '', tokens: 0, problem: `the judge answered ${response.status}: ${text.slice(0, 200)}` };
-      if (!response.ok) throw new Error(`the judge answered ${response.status}: ${text.slice(0, 200)}`);
-      const reply = JSON.parse(text) as {
-        choices: { message: { content: string } }[];
-        usage?: { total_tokens?: number };
-      };
-      const content = reply.choices[0]?.message.content;
-      const tokens = reply.usage?.total_tokens ?? 0;
-      if (typeof content !== 'string') return { text: '', tokens, problem: 'the judge answered without content' };
-      return { text: content, tokens, problem: null };
-    });
-  } catch (error) {
-    signal.throwIfAborted();
-    const failure = failureOf(error, {
-      owner: 'reward',
-      code: 'judge_unreachable',
-      id: trajectory.id,
-      wayOut: 'check judge in the recipe and run again: judged episodes are kept',
-    });
-    throw new OrchardError(failure, { cause: error });
-  }
 }

@@ -1,3 +1,5 @@
+import { existsSync } from 'node:fs';
+import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OrchardError } from '../core/errors.ts';
 import { readJsonl } from '../core/jsonl.ts';
@@ -10,6 +12,16 @@ export interface Outcome {
   task: Task;
   episode: Episode;
   verdict: Verdict;
+}
+
+/** Folders of a stage that hold attempts: itself, one per model, or one per step. In the order of their names. */
+export async function attemptFolders(dir: string): Promise<string[]> {
+  if (existsSync(join(dir, 'episodes.jsonl'))) return [dir];
+  const below = await readdir(dir, { withFileTypes: true }).catch(() => []);
+  const folders: string[] = [];
+  for (const { name } of below.filter((entry) => entry.isDirectory()).sort((a, b) => (a.name < b.name ? -1 : 1)))
+    folders.push(...(await attemptFolders(join(dir, name))));
+  return folders;
 }
 
 /** The last word on each episode of a folder. A torn last line is passed over. */

@@ -46,7 +46,7 @@ const TOKENIZER_DOCUMENTS = 20_000;
 export const pretrain: Stage<Config> = {
   config,
   nameOf: (settings) => settings.name,
-  gives: 'weights',
+  gives: ['weights'],
   needs: () => [],
   plan: ({ corpus, architecture, epochs }) => [
     `a model of ${architecture.layers} layers of ${architecture.hidden} with ${architecture.vocab} tokens, ${epochs} epochs over ${corpus.documents} made-up conversations`,
@@ -80,13 +80,10 @@ export const pretrain: Stage<Config> = {
         steps: 1,
         epochs: settings.epochs,
         batchRows: settings.batchRows,
-        trainedTokens: null,
         learningRate: settings.learningRate,
         minLearningRate: settings.minLearningRate,
-        schedule: 'cosine',
         warmupSteps: settings.warmupSteps,
         weightDecay: settings.weightDecay,
-        publishEvery: 1,
         versionPrefix: settings.name,
         seed: context.seed,
       },

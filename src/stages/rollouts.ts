@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { failureOf, OrchardError, userError } from '../core/errors.ts';
 import { readJson, writeJson } from '../core/folder.ts';
 import { openJsonl } from '../core/jsonl.ts';
-import { forEachLimited } from '../core/limit.ts';
+import { forEachLimited, openGate } from '../core/limit.ts';
 import type { HarnessEnd } from '../ports/harness.ts';
 import type { Inference } from '../ports/inference.ts';
 import type { Sandbox, SandboxDriver } from '../ports/sandbox.ts';
@@ -25,11 +25,8 @@ export interface RolloutPlan {
   /** First word of the episode ids. */
   scope: string;
   tasks: Task[];
-  attempts: number;
   inference: Inference;
   sampling: Sampling;
-  /** Text in front of the bar. */
-  label: string;
 }
 
 export const episodeId = (scope: string, task: string, attempt: number): string => `${scope}:${task}:${attempt}`;
@@ -37,74 +34,109 @@ export const episodeId = (scope: string, task: string, attempt: number): string 
 /** More failures in a row than this, all of the infrastructure, and going on would only burn time. */
 const failuresInARow = (concurrency: number): number => Math.max(8, 2 * concurrency);
 
-/**
- * Runs every attempt of every task that is not settled yet, grades it, and returns all outcomes. Safe to kill at any
- * moment and call again: an attempt counts once both its episode and its verdict are on disk.
- * @throws OrchardError when infrastructure failures come in an unbroken row; the abort reason when cancelled
- */
-export async function runRollouts(
+/** A folder of attempts: each is run once, graded once, and on disk from then on. */
+export interface Attempts extends AsyncDisposable {
+  /** The last word on each attempt so far, by episode id. */
+  readonly outcomes: Map<string, Outcome>;
+  /**
+   * The outcome of one attempt: known already, or run, graded and tried again after infrastructure failures. At most
+   * `concurrency` run at a time. null when `stop` ended it: then it is recorded as aborted, and not as a failure.
+   * @throws OrchardError when infrastructure failures come in an unbroken row; the abort reason when cancelled
+   */
+  run(task: Task, options: { attempt: number; stop?: AbortSignal }): Promise<Outcome | null>;
+}
+
+/** Opens a folder of attempts. Safe to kill at any moment and open again. */
+export async function openAttempts(
   context: StageContext,
   plan: RolloutPlan,
   sandboxes: SandboxDriver,
-): Promise<Map<string, Outcome>> {
+): Promise<Attempts> {
   await holdTasks(plan);
   const outcomes = await readOutcomes(plan.dir, plan.tasks);
-  const todo = plan.tasks.flatMap((task) =>
-    Array.from({ length: plan.attempts }, (_, attempt) => ({
-      task,
-      attempt,
-      id: episodeId(plan.scope, task.id, attempt),
-    })),
+  await using opening = new AsyncDisposableStack();
+  const jsonl = async (name: string) => opening.use(await openJsonl(join(plan.dir, name)));
+  const episodes = await jsonl('episodes.jsonl');
+  const verdicts = await jsonl('verdicts.jsonl');
+  const calls = await jsonl('calls.jsonl');
+  const proxy = opening.use(
+    await startProxy({
+      blobs: context.blobs,
+      calls,
+      upstream: {
+        baseUrl: plan.inference.baseUrl,
+        apiKey: plan.inference.apiKey,
+        model: plan.inference.model,
+        tokenIds: plan.inference.capabilities.tokenIds,
+      },
+    }),
   );
-  const open = todo.filter((each) => !isSettled(outcomes.get(each.id)));
-  const bar = context.progress.start(plan.label, todo.length, 'episodes');
-  const note = (): string => countWords(outcomes.values());
-  bar.update(todo.length - open.length, note());
-  await using episodes = await openJsonl(join(plan.dir, 'episodes.jsonl'));
-  await using verdicts = await openJsonl(join(plan.dir, 'verdicts.jsonl'));
-  await using calls = await openJsonl(join(plan.dir, 'calls.jsonl'));
-  await using proxy = await startProxy({
-    blobs: context.blobs,
-    calls,
-    upstream: {
-      baseUrl: plan.inference.baseUrl,
-      apiKey: plan.inference.apiKey,
-      model: plan.inference.model,
-      tokenIds: plan.inference.capabilities.tokenIds,
-    },
-  });
+  const gate = openGate(context.concurrency);
   let inARow = 0;
-  let done = todo.length - open.length;
-  await forEachLimited(
-    open,
-    { concurrency: context.concurrency, signal: context.signal },
-    async ({ task, attempt, id }) => {
-      for (let tries = 0; ; tries++) {
-        // Where only the grading failed, the model is not asked again.
-        const before = outcomes.get(id)?.episode;
-        const isSound = before !== undefined && before.end.failure === undefined;
-        const episode = isSound ? before : await runEpisode(context, plan, { proxy, sandboxes, task, attempt, id });
-        if (context.signal.aborted) return; // what was in flight is done again, it was not the model's fault
-        if (!isSound) await episodes.append(episode);
-        const verdict = await gradeEpisode(context, { task, episode, sandboxes });
-        if (context.signal.aborted) return;
-        await verdicts.append(verdict);
-        const outcome = { task, episode, verdict };
-        outcomes.set(id, outcome);
-        if (isSettled(outcome)) {
-          inARow = 0;
-          break;
-        }
-        if (++inARow >= failuresInARow(context.concurrency)) throw stoppedBecause(verdict.failure!, inARow);
-        if (tries >= context.limits.retries) break;
-        await sleep(500 * 2 ** tries, undefined, { signal: context.signal }).catch(() => {});
+  let broken: OrchardError | null = null;
+
+  const attemptOnce = async (task: Task, attempt: number, stop: AbortSignal | undefined): Promise<Outcome | null> => {
+    const id = episodeId(plan.scope, task.id, attempt);
+    for (let tries = 0; ; tries++) {
+      context.signal.throwIfAborted(); // what was in flight is done again, it was not the model's fault
+      if (broken !== null) throw broken;
+      const before = outcomes.get(id);
+      if (before && isSettled(before)) return before;
+      if (stop?.aborted) return null;
+      // Where only the grading failed, the model is not asked again.
+      const isSound = before !== undefined && before.episode.end.failure === undefined;
+      const episode = isSound
+        ? before.episode
+        : await runEpisode(context, plan, { proxy, sandboxes, task, attempt, id, stop });
+      context.signal.throwIfAborted();
+      if (!isSound) await episodes.append(episode);
+      if (episode.end.kind === 'aborted') return null;
+      const verdict = await gradeEpisode(context, { task, episode, sandboxes });
+      context.signal.throwIfAborted();
+      await verdicts.append(verdict);
+      const outcome = { task, episode, verdict };
+      outcomes.set(id, outcome);
+      if (isSettled(outcome)) {
+        inARow = 0;
+        return outcome;
       }
-      bar.update(++done, note());
-    },
-  );
+      if (++inARow >= failuresInARow(context.concurrency)) {
+        broken = stoppedBecause(verdict.failure!, inARow);
+        throw broken;
+      }
+      if (tries >= context.limits.retries) return outcome;
+      await sleep(500 * 2 ** tries, undefined, { signal: context.signal });
+    }
+  };
+  const opened = opening.move();
+  return {
+    outcomes,
+    run: (task, { attempt, stop }) => gate(() => attemptOnce(task, attempt, stop)),
+    [Symbol.asyncDispose]: () => opened.disposeAsync(),
+  };
+}
+
+/**
+ * Runs `attempts` attempts of every task behind a bar and returns all outcomes.
+ * @throws as Attempts.run does
+ */
+export async function runRollouts(
+  context: StageContext,
+  plan: RolloutPlan & { attempts: number; label: string },
+  sandboxes: SandboxDriver,
+): Promise<Map<string, Outcome>> {
+  await using attempts = await openAttempts(context, plan, sandboxes);
+  const todo = plan.tasks.flatMap((task) => Array.from({ length: plan.attempts }, (_, attempt) => ({ task, attempt })));
+  const bar = context.progress.start(plan.label, todo.length, 'episodes');
+  const note = (): string => countWords(attempts.outcomes.values());
+  let done = 0;
+  await forEachLimited(todo, context, async ({ task, attempt }) => {
+    await attempts.run(task, { attempt });
+    bar.update(++done, note());
+  });
   context.signal.throwIfAborted();
   bar.end(note());
-  return outcomes;
+  return attempts.outcomes;
 }
 
 /** Attempts of one folder are of the same tasks, however often it is gone on with. @throws OrchardError owner `user` */
@@ -141,7 +173,15 @@ async function runEpisode(
     task,
     attempt,
     id,
-  }: { proxy: RecordingProxy; sandboxes: SandboxDriver; task: Task; attempt: number; id: string },
+    stop,
+  }: {
+    proxy: RecordingProxy;
+    sandboxes: SandboxDriver;
+    task: Task;
+    attempt: number;
+    id: string;
+    stop: AbortSignal | undefined;
+  },
 ): Promise<Episode> {
   const session = randomBytes(8).toString('hex');
   const startedAt = Date.now();
@@ -169,11 +209,11 @@ async function runEpisode(
       endpoint: { baseUrl: channel.baseUrl, apiKey: channel.apiKey, model: plan.inference.model },
       sandbox,
       sampling: plan.sampling,
-      signal: AbortSignal.any([context.signal, outOfTime]),
+      signal: AbortSignal.any([context.signal, outOfTime, ...(stop ? [stop] : [])]),
     };
     end = await context.harness.run(launch).catch((error: unknown) => {
       // The agent's own commands took too long: its end, not a failure of the harness.
-      if (!outOfTime.aborted || context.signal.aborted) throw error;
+      if (!outOfTime.aborted || context.signal.aborted || stop?.aborted) throw error;
       return { kind: 'time_limit' as const, detail: 'in a command', oddities: { unknownTools: 0, unparsable: 0 } };
     });
     const bytes = await takePatch(sandbox, task);
@@ -202,8 +242,10 @@ async function runEpisode(
     await channel.close();
   }
   // What the proxy saw is the cause of what the harness then said.
-  const failure = channel.stats().failure ?? end.failure;
   const stats = channel.stats();
+  const isAborted = stop?.aborted && end.kind === 'failed';
+  if (isAborted) end = { ...end, kind: 'aborted', detail: 'its step needed no more episodes', failure: undefined };
+  const failure = isAborted ? undefined : (stats.failure ?? end.failure);
   return {
     v: 'orchard.episode/1',
     id,

@@ -64,7 +64,7 @@ export interface Selected {
 export const sft: Stage<Config> = {
   config,
   nameOf: (settings) => settings.name,
-  gives: 'weights',
+  gives: ['weights'],
   needs: ({ from, base }) => [...from.map((stage) => ({ stage, result: 'episodes' as const })), ...weightsNeeded(base)],
   plan: (settings) => [
     `from ${[...settings.from, ...settings.datasets].join(', ')}: resolved attempts in full${settings.credit === 'none' ? '' : `, failed ones where P(resolve) rises by ${settings.credit.epsilon} or more`}`,
@@ -90,7 +90,6 @@ export const sft: Stage<Config> = {
         schedule: settings.schedule,
         warmupSteps: settings.warmupSteps,
         weightDecay: settings.weightDecay,
-        publishEvery: 1,
         versionPrefix: settings.name,
         seed: settings.seed ?? context.seed,
       },

@@ -4,20 +4,28 @@ import type { TrainerConfig, TrainerLine } from '../ports/trainer.ts';
 import type { Weights } from '../records/weights.ts';
 import type { StageContext } from './context.ts';
 
-/** Settings that every training stage leaves to the recipe or has no use for. */
-type Given = Omit<
-  TrainerConfig,
-  | 'v'
-  | 'precision'
-  | 'microTokens'
-  | 'checkpointEverySteps'
-  | 'keepCheckpoints'
-  | 'waitTimeoutS'
-  | 'betas'
-  | 'maxGradNorm'
-> & {
-  betas?: [number, number];
-};
+/** What most trainings have in common; a stage gives the rest, and what it wants otherwise. */
+const COMMON = {
+  v: 'orchard.trainer/1',
+  task: 'policy',
+  updates: null,
+  onnx: false,
+  trainedTokens: null,
+  schedule: 'cosine',
+  betas: [0.9, 0.95],
+  maxGradNorm: 1,
+  keepCheckpoints: 2,
+  publishEvery: 1,
+  waitTimeoutS: 3600,
+} satisfies Partial<TrainerConfig>;
+
+type Given = Partial<TrainerConfig> & Omit<TrainerConfig, keyof typeof COMMON | keyof StageContext['trainerDefaults']>;
+
+export const trainerConfig = (context: StageContext, given: Given): TrainerConfig => ({
+  ...COMMON,
+  ...context.trainerDefaults,
+  ...given,
+});
 
 /**
  * Trains in `dir` with a bar, and keeps which weights came out. Continues a job that was interrupted.
@@ -34,15 +42,7 @@ export async function trainWithBar(
   const weights = await context.trainer.train({
     dir,
     signal: context.signal,
-    config: {
-      v: 'orchard.trainer/1',
-      betas: [0.9, 0.95],
-      maxGradNorm: 1,
-      keepCheckpoints: 2,
-      waitTimeoutS: 3600,
-      ...context.trainerDefaults,
-      ...config,
-    },
+    config: trainerConfig(context, config),
     onLine(line) {
       if (line.event !== 'step') return;
       last = line;
@@ -52,7 +52,11 @@ export async function trainWithBar(
       );
     },
   });
-  await writeJson(join(dir, 'weights.json'), { path: relative(dir, weights.path), version: weights.version });
+  await keepWeights(dir, weights);
   bar.end(`loss ${number((last as TrainerLine | null)?.loss, 3)} · ${((Date.now() - started) / 1000).toFixed(0)} s`);
   return weights;
 }
+
+/** weights.json: what a training stage came to. Relative, so that a run folder can be moved. */
+export const keepWeights = (dir: string, { path, version }: Weights): Promise<void> =>
+  writeJson(join(dir, 'weights.json'), { path: relative(dir, path), version });

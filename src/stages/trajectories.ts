@@ -5,8 +5,8 @@ import type { JudgedEpisode } from '../ports/benchmark.ts';
 import type { ChatMessage } from '../ports/inference.ts';
 import type { Call } from '../records/call.ts';
 import { finishedStage, type StageContext } from './context.ts';
-import { conversationsOf, openCalls } from './conversations.ts';
-import { readOutcomes } from './outcomes.ts';
+import { type CallReader, conversationsOf, openCalls } from './conversations.ts';
+import { type Outcome, readOutcomes } from './outcomes.ts';
 
 /** One attempt as supervised fine-tuning sees it, from a stage of this run or from published data. */
 export interface Trajectory {
@@ -46,34 +46,36 @@ export async function* trajectoriesOfStage(context: StageContext, name: string):
   const own = policy !== 'teacher';
   const outcomes = await readOutcomes(dir, await context.tasks('train'));
   await using reader = await openCalls(dir);
-  for (const [id, { task, episode, verdict }] of [...outcomes].sort(([a], [b]) => (a < b ? -1 : 1))) {
-    const base = { ...NOTHING, id, task: task.id, resolved: verdict.resolved, oddities: episode.oddities };
-    if (verdict.class === 'infrastructure' || verdict.class === 'unknown') {
-      yield { ...base, unusable: verdict.class };
-      continue;
-    }
-    const calls = await reader.callsOf(episode);
-    const conversation = (await conversationsOf(calls, context.blobs)).at(-1);
-    if (!conversation) {
-      yield { ...base, unusable: 'no_calls' };
-      continue;
-    }
-    const patch = episode.patch ? await context.blobs.get(episode.patch.sha256) : null;
-    const tests = Object.entries(verdict.tests).map(([test, status]) => `${status} ${test}`);
-    const outcome =
-      verdict.class === 'empty_patch'
-        ? 'it left no change'
-        : `${verdict.resolved ? 'resolved' : 'not resolved'}; tests: ${tests.join(', ')}`;
-    yield {
-      ...base,
-      ...conversation,
-      // Without the engine's ids its text is as good as a teacher's.
-      own: own && calls.every(({ tokens }) => tokens.source === 'engine'),
-      calls,
-      outcome,
-      judged: { task, messages: conversation.messages, patch, verdict },
-    };
-  }
+  for (const [, outcome] of [...outcomes].sort(([a], [b]) => (a < b ? -1 : 1)))
+    yield await trajectoryOf(context, { outcome, reader, own });
+}
+
+/** One attempt with its recorded calls. `own`: the model that spoke is the one to be trained. */
+export async function trajectoryOf(
+  context: StageContext,
+  { outcome, reader, own }: { outcome: Outcome; reader: CallReader; own: boolean },
+): Promise<Trajectory> {
+  const { task, episode, verdict } = outcome;
+  const base = { ...NOTHING, id: episode.id, task: task.id, resolved: verdict.resolved, oddities: episode.oddities };
+  if (verdict.class === 'infrastructure' || verdict.class === 'unknown') return { ...base, unusable: verdict.class };
+  const calls = await reader.callsOf(episode);
+  const conversation = (await conversationsOf(calls, context.blobs)).at(-1);
+  if (!conversation) return { ...base, unusable: 'no_calls' };
+  const patch = episode.patch ? await context.blobs.get(episode.patch.sha256) : null;
+  const tests = Object.entries(verdict.tests).map(([test, status]) => `${status} ${test}`);
+  const ended =
+    verdict.class === 'empty_patch'
+      ? 'it left no change'
+      : `${verdict.resolved ? 'resolved' : 'not resolved'}; tests: ${tests.join(', ')}`;
+  return {
+    ...base,
+    ...conversation,
+    // Without the engine's ids its text is as good as a teacher's.
+    own: own && calls.every(({ tokens }) => tokens.source === 'engine'),
+    calls,
+    outcome: ended,
+    judged: { task, messages: conversation.messages, patch, verdict },
+  };
 }
 
 /** Rows of a published data set in the schema of microsoft/Orchard, by row hash. */

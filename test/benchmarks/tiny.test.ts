@@ -4,10 +4,12 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { expect, test } from 'vitest';
 import { creditOf, riseSegments } from '../../src/algo/credit.ts';
+import { rubricValue } from '../../src/algo/rubric.ts';
 import { corpus } from '../../src/benchmarks/tiny/corpus.ts';
 import { tiny } from '../../src/benchmarks/tiny/index.ts';
 import { judge } from '../../src/benchmarks/tiny/judge.ts';
 import { tinyRows } from '../../src/benchmarks/tiny/rows.ts';
+import { rubric } from '../../src/benchmarks/tiny/rubric.ts';
 import { SUBMIT, teacher } from '../../src/benchmarks/tiny/teacher.ts';
 import {
   type Files,
@@ -21,7 +23,7 @@ import type { ChatMessage } from '../../src/ports/inference.ts';
 import type { Task } from '../../src/records/task.ts';
 import type { Verdict } from '../../src/records/verdict.ts';
 
-const options = { count: 240, seed: 1 };
+const options = { count: 240, extra: 0, seed: 1 };
 const train = tinyRows('train', options);
 const held = tinyRows('test', options);
 
@@ -167,7 +169,7 @@ function goldCommand(task: Task): string {
 }
 
 test('the judge sees the place found, the line put right, and the work undone', async () => {
-  const [task] = await tiny.tasks({ count: 1, seed: 1 }, 'train');
+  const [task] = await tiny.tasks({ count: 1, extra: 0, seed: 1 }, 'train');
   const gold = goldCommand(task!);
   const undo = gold.replace(/s\/(.*)\/(.*)\/'/, (_, from, to) => `s/${to}/${from}x/'`);
   const files = task!.workspace.kind === 'files' ? task!.workspace.files : {};
@@ -185,4 +187,42 @@ test('the judge sees the place found, the line put right, and the work undone', 
   ]);
   const { values } = creditOf(judge({ task: task!, messages, patch: null, verdict: verdict(false) }), 4);
   expect(values).toEqual([0.3, 0.6, 0.95, 0.05, 0]);
+});
+
+test('the rubric prefers one edit of a line that was read and looked at again, whatever the tests say', async () => {
+  const [task] = await tiny.tasks({ count: 1, extra: 0, seed: 1 }, 'train');
+  const gold = goldCommand(task!);
+  const { path, line } = parseSubstitution(gold)!;
+  const files = task!.workspace.kind === 'files' ? task!.workspace.files : {};
+  const before = printLines(files[path]!, { from: line, to: line });
+  const after = printLines(substitute(files, parseSubstitution(gold)!)![path]!, { from: line, to: line });
+  const asked = /^`(\w+)`/.exec(task!.statement)![1]!;
+  const turn = (command: string, output: string): ChatMessage[] => [
+    {
+      role: 'assistant',
+      content: null,
+      tool_calls: [{ id: 'c', type: 'function', function: { name: 'bash', arguments: JSON.stringify({ command }) } }],
+    },
+    { role: 'tool', content: output, tool_call_id: 'c' },
+  ];
+  const value = (messages: ChatMessage[]): number => rubricValue(rubric({ task: task!, messages, patch: null }));
+  const careful = [
+    ...turn(`grep -rn -A2 'def ${asked}' .`, `./${path}:${line}:${before}`),
+    ...turn(gold, ''),
+    ...turn(`sed -n '${line}p' ${path}`, after),
+  ];
+  const hasty = turn(gold, '');
+  const idle = turn('ls', 'a');
+  expect(value(careful)).toBeGreaterThan(value(hasty));
+  expect(value(hasty)).toBeGreaterThan(value(idle));
+  expect(value(idle)).toBe(0);
+});
+
+test('further training tasks share no noun with the others', async () => {
+  const ids = (await tiny.tasks({ count: 100, extra: 100, seed: 1 }, 'train')).map(({ repo }) => repo.split('/')[1]!);
+  const test = (await tiny.tasks({ count: 100, extra: 100, seed: 1 }, 'test')).map(({ repo }) => repo.split('/')[1]!);
+  const extra = new Set(ids.slice(100));
+  expect(ids).toHaveLength(200);
+  expect(test).toHaveLength(100);
+  expect([...ids.slice(0, 100), ...test].some((noun) => extra.has(noun))).toBe(false);
 });

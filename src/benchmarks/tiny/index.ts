@@ -6,10 +6,12 @@ import { rowsToTasks } from '../swe-bench/rows.ts';
 import { corpus } from './corpus.ts';
 import { judge } from './judge.ts';
 import { tinyRows } from './rows.ts';
+import { rubric } from './rubric.ts';
 import { teacher } from './teacher.ts';
 
 const config = z.strictObject({
-  count: z.number().int().positive().max(1000).default(240).describe('tasks of each split'),
+  count: z.number().int().positive().max(300).default(240).describe('tasks of each split'),
+  extra: z.number().int().min(0).max(300).default(0).describe('further training tasks, of words that are in no other'),
   seed: z.number().int().default(1).describe('which tasks are made'),
 });
 
@@ -17,12 +19,14 @@ const config = z.strictObject({
 export const tiny: Benchmark<z.infer<typeof config>> = {
   name: 'tiny',
   config,
-  async tasks({ count, seed }, split) {
+  async tasks({ count, extra, seed }, split) {
     if (split !== 'train' && split !== 'test')
       throw userError(split, `tiny has no split ${split}`, 'use train or test');
-    return rowsToTasks(tinyRows(split, { count, seed }), { benchmark: 'tiny', source: `tiny ${split}` });
+    const further = split === 'train' ? tinyRows('extra', { count: extra, seed }) : [];
+    const rows = [...tinyRows(split, { count, seed }), ...further];
+    return rowsToTasks(rows, { benchmark: 'tiny', source: `tiny ${split}` });
   },
   grade: gradePatch,
-  scripted: { teacher, judge },
+  scripted: { teacher, judge, rubric },
   corpus,
 };

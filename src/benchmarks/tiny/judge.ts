@@ -1,5 +1,5 @@
 import type { ScriptedJudge } from '../../ports/benchmark.ts';
-import type { ChatMessage } from '../../ports/inference.ts';
+import { commandsOf } from './commands.ts';
 import { goldOf } from './gold.ts';
 import { parseSubstitution, substitute } from './world.ts';
 
@@ -42,14 +42,3 @@ export const judge: ScriptedJudge = ({ task, messages, verdict }) => {
 
 const substituteText = (text: string, { before, after }: { before: string; after: string }): string =>
   text.replace(before, () => after);
-
-function commandsOf({ tool_calls }: ChatMessage): string[] {
-  return (tool_calls ?? []).flatMap((call) => {
-    try {
-      const { command } = JSON.parse(call.function.arguments) as { command?: unknown };
-      return typeof command === 'string' ? [command] : [];
-    } catch {
-      return []; // the harness has told the model already
-    }
-  });
-}

@@ -17,6 +17,7 @@ export function register(program: Command): void {
         import('../../inference/index.ts'),
         import('../../sandboxes/index.ts'),
         import('../../benchmarks/index.ts'),
+        import('../../rewards/index.ts'),
         import('../../trainers/index.ts'),
         import('../../stages/index.ts'),
       ]);

@@ -20,8 +20,8 @@ export function register(program: Command): void {
   for (const [kind, what, example] of [
     ['sft', 'supervised fine-tuning with credit assignment', 'tiny'],
     ['pretrain', 'a small base model from scratch', 'tiny-base'],
-    ['rl', 'reinforcement learning with balanced adaptive rollout (planned only)', 'orchard-swe-4b'],
-    ['value', 'the value model that ranks candidates (planned only)', 'orchard-swe-4b'],
+    ['rl', 'reinforcement learning with balanced adaptive rollout and dense rewards', 'tiny'],
+    ['value', 'the value model that ranks candidates', 'tiny'],
   ] as const) {
     withRecipe(train.command(kind).description(what))
       .option('--stage <name>', 'only the stage of this name')
@@ -33,6 +33,14 @@ export function register(program: Command): void {
         execute(recipe, options, { kind, name: options.stage }),
       );
   }
+  withRecipe(
+    program.command('rerank').description('several attempts at each held-out task, the best by the value model'),
+  )
+    .addHelpText(
+      'after',
+      '\nExamples:\n  orchard rerank tiny\n  orchard rerank tiny --set tasks.limit=40 --name tiny-40',
+    )
+    .action((recipe: string, options: RecipeOptions) => execute(recipe, options, { kind: 'rerank' }));
   withRecipe(
     program
       .command('eval')
@@ -47,7 +55,8 @@ export function register(program: Command): void {
     .action((recipe: string, options: RecipeOptions) => execute(recipe, options, { kind: 'eval' }));
 }
 
-async function execute(
+/** Runs a recipe, or the stages of it that are asked for, and prints the table where there is one. */
+export async function execute(
   nameOrPath: string,
   options: RecipeOptions & { dryRun?: boolean },
   only: { kind?: string; name?: string },

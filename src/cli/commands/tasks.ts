@@ -1,8 +1,21 @@
 import type { Command } from 'commander';
 import { type RecipeOptions, withRecipe } from '../options.ts';
+import { execute } from './run.ts';
 
 export function register(program: Command): void {
-  withRecipe(program.command('tasks').description('look at the tasks of a recipe').command('check'))
+  const tasks = program.command('tasks').description('check the tasks of a recipe, or select those to learn from');
+  withRecipe(
+    tasks.command('select').description('try every training task, and keep those that a model resolves sometimes'),
+  )
+    .option('--stage <name>', 'only the select stage of this name')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  orchard tasks select orchard-swe-4b\n  orchard tasks select mine --stage select',
+    )
+    .action((recipe: string, options: RecipeOptions & { stage?: string }) =>
+      execute(recipe, options, { kind: 'select', name: options.stage }),
+    );
+  withRecipe(tasks.command('check'))
     .description('prove that gold resolves every task, three times, and that the untouched repository resolves none')
     .option('--split <name>', 'train or test; both when left out')
     .addHelpText(
