@@ -65,11 +65,13 @@ class Config:
     """trainer.json; the fields are described in src/ports/trainer.ts."""
 
     v: str
+    task: str
     model: str
     batches: str
     steps: int
     epochs: int
     batchRows: int
+    updates: int | None
     trainedTokens: int | None
     learningRate: float
     minLearningRate: float
@@ -83,13 +85,18 @@ class Config:
     checkpointEverySteps: int
     keepCheckpoints: int
     publishEvery: int
+    onnx: bool
     versionPrefix: str
     seed: int
     waitTimeoutS: float
 
 
-CHOICES = {"v": ("orchard.trainer/1",), "schedule": ("cosine", "constant"), "precision": ("fp32", "bf16")}
-POSITIVE = ("steps", "epochs", "batchRows", "microTokens", "checkpointEverySteps", "keepCheckpoints", "publishEvery")
+CHOICES = {
+    "v": ("orchard.trainer/1",),
+    "task": ("policy", "value"),
+    "schedule": ("cosine", "constant"), "precision": ("fp32", "bf16"),
+}
+POSITIVE = ("steps", "epochs", "batchRows", "updates", "microTokens", "checkpointEverySteps", "keepCheckpoints", "publishEvery")
 
 
 def load_config(path: Path) -> Config:
@@ -100,11 +107,11 @@ def load_config(path: Path) -> Config:
         raise Refused(f"{path}: {name}: {'missing' if name in known else 'unknown key'}")
     for name, kind in known.items():
         value = raw[name]
-        if not isinstance(value, (int, float) if kind is float else kind) or isinstance(value, bool):
+        if not isinstance(value, (int, float) if kind is float else kind) or (isinstance(value, bool) and kind is not bool):
             raise Refused(f"{path}: {name}: expected {getattr(kind, '__name__', kind)}, got {json.dumps(value)}")
         if name in CHOICES and value not in CHOICES[name]:
             raise Refused(f"{path}: {name}: expected one of {', '.join(CHOICES[name])}, got {json.dumps(value)}")
-        if (name in POSITIVE and value < 1) or (kind is float and not (math.isfinite(value) and value >= 0)):
+        if (name in POSITIVE and value is not None and value < 1) or (kind is float and not (math.isfinite(value) and value >= 0)):
             raise Refused(f"{path}: {name}: out of range: {value}")
     if len(raw["betas"]) != 2:
         raise Refused(f"{path}: betas: expected two numbers, got {json.dumps(raw['betas'])}")
@@ -137,7 +144,7 @@ class Batch:
         for name in self.streams:
             if name not in DTYPES:
                 raise Refused(f"{manifest}: streams: unknown stream {name}")
-        self._shards, self._rows = [], []
+        self._shards, self._rows, self._first = [], [], []
         tokens = 0
         for number, shard in enumerate(field("shards", list)):
             path = folder / str(shard.get("name"))
@@ -153,6 +160,7 @@ class Batch:
             if offsets[-1] != shard.get("tokens") or handle.get_slice("ids").get_shape() != [offsets[-1]]:
                 raise Refused(f"{where}.tokens: {shard.get('tokens')} tokens do not fit ids of {path}")
             self._shards.append(handle)
+            self._first.append(len(self._rows))
             self._rows += [(number, start, end) for start, end in pairwise(offsets)]
             tokens += offsets[-1]
         if len(self._rows) != field("rows", int) or not self._rows:
@@ -162,13 +170,22 @@ class Batch:
         self.lengths = [end - start for _, start, end in self._rows]
 
     def row(self, index: int, stream: str) -> np.ndarray:
-        """One stream of one row: [length of the row]."""
+        """One stream of one row: [length of the row], of the label [1]."""
         shard, start, end = self._rows[index]
+        if stream == "label":
+            return self._shards[shard].get_slice(stream)[index - self._first[shard] :][:1]
         return self._shards[shard].get_slice(stream)[start:end]
 
     def trained(self, index: int) -> int:
-        """Tokens of a row that the loss looks at. The first one has nothing before it to be predicted from."""
-        return int(np.count_nonzero(self.row(index, "mask")[1:] * self.row(index, "weight")[1:]))
+        """Tokens of a row that the loss looks at."""
+        return int(np.count_nonzero(self.weights(index)))
+
+    def weights(self, index: int) -> np.ndarray:
+        """What each token of a row counts in the loss. The first one has nothing before it to be predicted from."""
+        weights = self.row(index, "weight") * self.row(index, "mask")
+        if self.kind != "value":
+            weights[0] = 0
+        return weights
 
 
 def open_shard(path: Path, streams: list[str]) -> Any:

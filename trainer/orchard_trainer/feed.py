@@ -109,8 +109,7 @@ def plan_steps(batch: Batch, config: Config, start: Position) -> tuple[list[tupl
     for epoch in range(config.epochs):
         order = list(range(len(trained)))
         random.Random(f"{config.seed}/{start.batch}/{epoch}").shuffle(order)
-        for first in range(0, len(order), config.batchRows):
-            rows = order[first : first + config.batchRows]
+        for rows in parts_of(order, config):
             plan.append((epoch, rows, sum(trained[row] for row in rows)))
     if config.trainedTokens is None:
         return plan, False
@@ -124,3 +123,11 @@ def plan_steps(batch: Batch, config: Config, start: Position) -> tuple[list[tupl
             return [*plan[:number], (epoch, rows[:kept], spent)], True
         budget -= tokens
     return plan, False
+
+
+def parts_of(order: list[int], config: Config) -> list[list[int]]:
+    """The rows of each optimizer step: `batchRows` at a time, or in `updates` parts of nearly equal size."""
+    if config.updates is None:
+        return [order[first : first + config.batchRows] for first in range(0, len(order), config.batchRows)]
+    parts = min(config.updates, len(order))
+    return [order[number * len(order) // parts : (number + 1) * len(order) // parts] for number in range(parts)]

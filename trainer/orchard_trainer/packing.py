@@ -24,10 +24,11 @@ class Micro:
     ids: torch.Tensor  # [1, T] int64
     positions: torch.Tensor  # [1, T] int64
     lengths: list[int]  # of the rows, together T
-    select: torch.Tensor  # [N] places that predict a trained token
+    select: torch.Tensor  # [N] places that the loss looks at: they predict a trained token, or are a row's last one
+    row: torch.Tensor  # [N] which of the rows each lies in
     labels: torch.Tensor  # [N] the tokens they predict
     weight: torch.Tensor  # [N] float32
-    streams: dict[str, torch.Tensor]  # the loss's other streams, [N] each, at the predicted tokens
+    streams: dict[str, torch.Tensor]  # the loss's other streams, [N] each
 
 
 def pack_attention(model: PreTrainedModel) -> bool:
@@ -71,18 +72,19 @@ def collate(batch: Batch, rows: list[int], streams: tuple[str, ...], device: tor
     """Tensors of one micro-batch. No rows give a pass over one token that trains nothing."""
     lengths = [batch.lengths[row] for row in rows] or [1]
     ids = [batch.row(row, "ids").astype(np.int64) for row in rows] or [np.zeros(1, np.int64)]
-    select, labels, weight = [], [], []
+    select, owner, labels, weight = [], [], [], []
+    ahead = 0 if batch.kind == "value" else 1  # a language model predicts the token at place p at p - 1
     others: dict[str, list[np.ndarray]] = {name: [] for name in streams}
     start = 0
-    for row, tokens in zip(rows, ids, strict=False):
-        # The token at place p is predicted at p - 1; the first one has no prediction.
-        row_weight = (batch.row(row, "weight") * batch.row(row, "mask"))[1:]
+    for number, (row, tokens) in enumerate(zip(rows, ids, strict=False)):
+        row_weight = batch.weights(row)
         places = np.flatnonzero(row_weight)
-        select.append(places + start)
-        labels.append(tokens[places + 1])
+        select.append(places - ahead + start)
+        owner.append(np.full(len(places), number))
+        labels.append(tokens[places])
         weight.append(row_weight[places])
         for name, values in others.items():
-            values.append(batch.row(row, name)[places + 1])
+            values.append(batch.row(row, name) if name == "label" else batch.row(row, name)[places])
         start += len(tokens)
 
     def joined(parts: list[np.ndarray], kind: type) -> torch.Tensor:
@@ -93,12 +95,8 @@ def collate(batch: Batch, rows: list[int], streams: tuple[str, ...], device: tor
         positions=joined([np.arange(length) for length in lengths], np.int64)[None],
         lengths=lengths,
         select=joined(select, np.int64),
+        row=joined(owner, np.int64),
         labels=joined(labels, np.int64),
         weight=joined(weight, np.float32),
         streams={name: joined(values, np.float32) for name, values in others.items()},
     )
-
-
-def weight_sum(batch: Batch, rows: list[int]) -> float:
-    """The loss's denominator: the weights of all trained tokens of the step, over all processes."""
-    return float(sum((batch.row(row, "weight") * batch.row(row, "mask"))[1:].sum(dtype=np.float64) for row in rows))

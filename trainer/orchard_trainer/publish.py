@@ -1,6 +1,7 @@
 """Published weights: a complete Hugging Face folder, `STABLE` last."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -14,7 +15,7 @@ KEPT = (
 )  # fmt: skip
 
 
-def publish(state: dict[str, torch.Tensor], model, folder: Path, *, base: Path, version: str, dtype: torch.dtype) -> None:
+def publish(state: dict[str, torch.Tensor], model, folder: Path, *, base: Path, version: str, dtype: torch.dtype, also: Callable[[Path], None] | None = None) -> None:
     """Writes `folder` with the weights in `dtype`, the base model's tokenizer and template, and the version's name.
 
     A folder that is there already stays: an engine may be reading it.
@@ -33,6 +34,8 @@ def publish(state: dict[str, torch.Tensor], model, folder: Path, *, base: Path, 
             if (base / name).exists():
                 shutil.copyfile(base / name, partial / name)
         (partial / "orchard_version.txt").write_text(version + "\n")
+        if also is not None:
+            also(partial)
 
     write_folder(folder, fill)
     (folder / "STABLE").touch()

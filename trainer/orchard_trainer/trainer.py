@@ -8,16 +8,19 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, PreTrainedModel, Trainer, TrainingArguments
 
 from .contract import Batch, Config, Preempted, Refused, read_json, write_json
 from .feed import Feed, Position, Step
 from .journal import Journal, weights_folder
-from .losses import loss_of
-from .packing import collate, pack_attention, split_rows, weight_sum
+from .losses import denominators, loss_of
+from .packing import collate, pack_attention, split_rows
 from .publish import publish
 from .schedule import learning_rate
+from .value import export_onnx, load_value_model
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -29,7 +32,7 @@ def run(folder: Path, config: Config, stopping: Callable[[], bool]) -> None:
     folder does not come.
     """
     try:
-        model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32)
+        model = load_model(config)
     except (OSError, ValueError) as error:
         raise Refused(f"trainer.json: model: {config.model}: {str(error).splitlines()[0]}") from error
     trainer = OrchardTrainer(folder, config, model, stopping)
@@ -43,7 +46,10 @@ def run(folder: Path, config: Config, stopping: Callable[[], bool]) -> None:
         "started", step=trainer.position.step, checkpoint=checkpoint and str(checkpoint), processes=trainer.args.world_size
     )
     try:
-        trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
+        if checkpoint is not None and trainer.owes():
+            trainer.publish_from(checkpoint)
+        if not trainer.finished:
+            trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
     except Preempted:
         if trainer.position.step > 0:
             trainer._save_checkpoint(trainer.model_wrapped, None)
@@ -52,6 +58,21 @@ def run(folder: Path, config: Config, stopping: Callable[[], bool]) -> None:
         trainer.accelerator.end_training()  # processes that leave a group open abort at exit
     if not trainer.finished:
         raise Preempted
+
+
+def load_model(config: Config) -> PreTrainedModel:
+    """Raises OSError or ValueError for a folder without a model that can be trained."""
+    if config.task == "value":
+        return load_value_model(config.model, config.seed)
+    return AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32)
+
+
+def quantiles(ratios: list[torch.Tensor]) -> dict[str, float]:
+    """Of the ratio between trainer and sampler, over the tokens that this process saw."""
+    if not ratios or sum(map(len, ratios)) == 0:
+        return {}
+    found = np.quantile(torch.cat(ratios).cpu().numpy(), (0.01, 0.5, 0.99))
+    return {f"ratio_{name}": float(value) for name, value in zip(("p01", "p50", "p99"), found, strict=True)}
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -96,7 +117,8 @@ class OrchardTrainer(Trainer):
         self.finished = False
         self._packs = pack_attention(model)
         # Logits of the trained places only: the head and the softmax cost as much as a layer or more.
-        model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: inputs[0].flatten(0, 1)[self._select])
+        head = model.score if config.task == "value" else model.get_output_embeddings()
+        head.register_forward_pre_hook(lambda _, inputs: inputs[0].flatten(0, 1)[self._select])
 
     def agree(self, yes: bool) -> bool:
         """Whether any process says yes."""
@@ -113,6 +135,8 @@ class OrchardTrainer(Trainer):
     def check(self, batch: Batch) -> None:
         """Raises Refused for a batch that this model or its loss cannot take."""
         loss_of(batch)
+        if (batch.kind == "value") != (self.config.task == "value"):
+            raise Refused(f"{batch.folder}/manifest.json: kind: {batch.kind} does not fit trainer.json: task: {self.config.task}")
         shape = self.model.config
         if max(batch.lengths) > shape.max_position_embeddings:
             raise Refused(
@@ -132,25 +156,30 @@ class OrchardTrainer(Trainer):
         model.train()
         batch, loss = step.batch, loss_of(step.batch)
         # DistributedDataParallel averages gradients; the loss is a sum over processes.
-        scale = self.args.world_size / (weight_sum(batch, step.rows) or 1.0)
+        scales = {name: self.args.world_size / total for name, total in denominators(batch, step.rows).items()}
+        each = self.args.world_size / (sum(batch.trained(row) for row in step.rows) or 1)
         pass_tokens = self.config.microTokens if self._packs else 0
         mine = split_rows(step.rows, batch.lengths, pass_tokens, self.args.world_size)[self.args.process_index]
         total = torch.zeros((), device=self.args.device)
         self._stats: dict[str, torch.Tensor] = {}
+        self._ratios: list[torch.Tensor] = []
         for number, rows in enumerate(mine, 1):
-            micro = collate(batch, rows, loss.streams, self.args.device)
+            micro = collate(batch, rows, loss.streams(batch.params), self.args.device)
             self._select = micro.select
             with contextlib.nullcontext() if number == len(mine) else self.accelerator.no_sync(model):
                 with self.compute_loss_context_manager():
                     packed = {"lengths": micro.lengths} if self._packs else {}
                     logits = model(input_ids=micro.ids, position_ids=micro.positions, use_cache=False, **packed).logits
                 logits = logits.float() if batch.temperature == 1 else logits.float() / batch.temperature
-                values, stats = loss.values(logits, micro.labels, micro.streams, batch.params)
-                part = (values * micro.weight).sum() * scale
+                result = loss.values(logits, micro, batch.params)
+                part = sum((term.values * term.weight).sum() * scales[name] for name, term in result.terms.items())
                 self.accelerator.backward(part)
             total += part.detach()
-            for name, value in stats.items():
-                self._stats[name] = self._stats.get(name, 0) + (value * micro.weight).sum() * scale
+            for name, value in result.stats.items():
+                mean = (value * result.terms["distill"].weight).sum() * scales["distill"] if name == "distill" else value.sum() * each
+                self._stats[name] = self._stats.get(name, 0) + mean
+            if result.ratio is not None:
+                self._ratios.append(result.ratio)
         return total
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -177,19 +206,23 @@ class OrchardTrainer(Trainer):
             tokens_per_s=round(tokens / seconds, 1),
             seconds=round(seconds, 4),
             **{name: self.accelerator.reduce(value).item() / self.args.world_size for name, value in self._stats.items()},
+            **quantiles(self._ratios),
         )
         self.finished = step.last
         if step.last or (step.ends_batch and step.after.batch % self.config.publishEvery == 0):
+            # A published version has been checkpointed: whoever is killed in between publishes it on the way back.
+            if step.last or step.after.step % self.config.checkpointEverySteps == 0:
+                self._save_checkpoint(self.model_wrapped, None)
             self._publish()
         if step.last:
             self.control.should_training_stop = True
         elif self.agree(self.stopping()):
             self.control.should_save = self.control.should_training_stop = True
 
-    def _publish(self) -> None:
-        number = f"v_{self.position.batch if self.position.batch_step == 0 else self.position.batch + 1:06d}"
-        version = f"{self.config.versionPrefix}@{number}"
-        state = self.accelerator.get_state_dict(self.model_wrapped)
+    def _publish(self, state: dict[str, torch.Tensor] | None = None) -> None:
+        version = self._next_version()
+        if state is None:
+            state = self.accelerator.get_state_dict(self.model_wrapped)
         if self.is_world_process_zero():
             publish(
                 state,
@@ -198,11 +231,33 @@ class OrchardTrainer(Trainer):
                 base=Path(self.config.model),
                 version=version,
                 dtype=DTYPES[self.config.precision],
+                also=self._export if self.config.onnx else None,
             )
         self.accelerator.wait_for_everyone()
         self.version = version
         self._write_state()
         self.journal.published(self.position.step, version)
+
+    def _export(self, folder: Path) -> None:
+        export_onnx(folder, base=self.config.model)
+
+    def owes(self) -> bool:
+        """Whether the last checkpoint has trained a batch whose weights were not published before the process died."""
+        at = self.position
+        if at.batch == 0 or at.batch_step > 0:
+            return False
+        self.finished = self.finished or at.batch >= self.config.steps
+        due = self.finished or at.batch % self.config.publishEvery == 0
+        return due and not (weights_folder(self.folder, self._next_version()) / "STABLE").exists()
+
+    def publish_from(self, checkpoint: Path) -> None:
+        """Publishes the weights of a checkpoint as they were trained."""
+        state = {name: tensor for file in sorted(checkpoint.glob("model*.safetensors")) for name, tensor in load_file(file).items()}
+        self._publish(state)
+
+    def _next_version(self) -> str:
+        number = self.position.batch if self.position.batch_step == 0 else self.position.batch + 1
+        return f"{self.config.versionPrefix}@v_{number:06d}"
 
     def _write_state(self) -> None:
         if self.is_world_process_zero():

@@ -9,6 +9,8 @@ from orchard_trainer.losses import loss_of
 
 ROWS = [{"ids": [5, 6, 7, 8], "mask": [0, 1, 1, 1], "weight": [0, 1.0, 0.5, 1.0]} for _ in range(4)]
 
+POLICY = {"ratio": "token", "clip_low": 0.2, "clip_high": 0.28}
+
 
 def change(folder, edit):
     path = folder / "manifest.json"
@@ -44,8 +46,11 @@ def test_a_changed_byte_names_the_shard(tmp_path):
         (lambda m: m["shards"][0].update(name="gone"), r"shards\[0\].name: .*gone is not there"),
         (lambda m: m["streams"].append("label"), "shard_00000.safetensors: label: the stream is missing"),
         (lambda m: m["streams"].append("ranks"), "streams: unknown stream ranks"),
-        (lambda m: m["loss"].update(name="hinge"), "loss.name: unknown loss hinge; known are sft, clipped"),
-        (lambda m: m["loss"].update(name="clipped", params={}), "streams: loss clipped needs advantage"),
+        (lambda m: m["loss"].update(name="hinge"), "loss.name: unknown loss hinge; known are sft, policy, value"),
+        (lambda m: (m.update(kind="rl"), m["loss"].update(name="policy", params=POLICY)), "streams: loss policy needs advantage"),
+        (lambda m: m["loss"].update(name="policy", params=POLICY), "kind: loss policy is for batches of kind rl, got sft"),
+        (lambda m: (m.update(kind="rl"), m["loss"].update(name="policy", params={**POLICY, "beta": 1})), "loss.params.divergence: missing"),
+        (lambda m: (m.update(kind="rl"), m["loss"].update(name="policy", params={**POLICY, "ratio": "word"})), "loss.params.ratio: expected one of"),
         (lambda m: m["loss"].update(params={"beta": 1}), "loss.params.beta: unknown for loss sft"),
     ],
 )

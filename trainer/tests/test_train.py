@@ -19,7 +19,7 @@ from orchard_trainer.contract import Preempted, Refused, load_config
 from orchard_trainer.train import main
 from orchard_trainer.trainer import run
 
-CLIPPED = {"name": "clipped", "params": {"clip_low": 0.2, "clip_high": 0.28}}
+CLIPPED = {"name": "policy", "params": {"ratio": "token", "clip_low": 0.2, "clip_high": 0.28}}
 
 
 def sft_rows(count, seed=0):
