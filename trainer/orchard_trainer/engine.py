@@ -4,7 +4,6 @@ Every running request owns a slot of the cache. A new one starts from the longes
 begins with: an agent's next turn repeats all that was said, and only its tail has to be computed.
 """
 
-import inspect
 import random
 import threading
 from collections import deque
@@ -16,11 +15,14 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from .dialogues import Dialogues
+from .packing import PACKABLE
 from .reload import load_weights
 from .sampling import draw
-from .slots import SlotCache
+from .slots import Plan, SlotCache
 
-PREFILL_TOKENS = 4096  # of one forward, padding included: a wider one is not faster, and holds up those who decode
+PASS_TOKENS = 4096  # new tokens of one forward: a longer one is not faster, and holds up those who decode
+SCORE_CHUNK = 1024  # places whose logits are held at once
+SHARED = 32  # tokens that a prompt must have in common with one about to be computed, to be worth waiting for it
 
 
 class TooLong(ValueError):
@@ -49,6 +51,19 @@ class Request:
 
 
 @dataclass(eq=False)
+class Score:
+    """Log-probabilities asked for: of each of `ids` behind those before it."""
+
+    ids: list[int]
+    temperature: float
+    done: Callable[[], None]
+    cancelled: bool = False
+    logprobs: list[float] = field(default_factory=list)  # one less than ids: the first has none
+    version: str = ""
+    error: Exception | None = None
+
+
+@dataclass(eq=False)
 class Slot:
     number: int
     request: Request | None = None
@@ -68,26 +83,27 @@ class Engine:
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(self.device).eval()
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         config = self.model.config
-        self._kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-        if self._kinds != {"full_attention"}:
-            raise ValueError(f"layers of the kinds {', '.join(sorted(self._kinds))}; this engine runs full attention only")
+        if config.model_type not in PACKABLE or getattr(config, "sliding_window", None) is not None:
+            raise ValueError(f"{config.model_type} is not among {', '.join(PACKABLE)} with full attention, which this engine runs; serve it with another")
         self.context: int = config.max_position_embeddings
         ends = self.model.generation_config.eos_token_id
         self.ends = set(ends if isinstance(ends, list) else [] if ends is None else [ends])
         self.version = version
         self.new_tokens = 0
+        self.prompt_tokens = 0  # computed, not taken from the cache
         self._dialogues = Dialogues(self.tokenizer)
         self.decode = self._dialogues.decode
         self._cache = SlotCache(config, slots=max_batch, dtype=dtype, device=self.device)
-        # Transformers renamed the argument.
-        self._cache_name = "cache" if "cache" in inspect.signature(self.model.forward).parameters else "past_key_values"
-        # Logits of each row's last token only: with a large vocabulary the head costs more than the layers.
+        self._cache.attach(self.model)
+        # Logits of some places only: with a large vocabulary the head costs more than the layers.
+        self._places: torch.Tensor | None = None
         self.model.get_output_embeddings().register_forward_pre_hook(
-            lambda _, inputs: inputs[0][torch.arange(len(self._last), device=self.device), self._last]
+            lambda _, inputs: inputs[0] if self._places is None else inputs[0][0, self._places]
         )
         self._slots = [Slot(number) for number in range(max_batch)]
         self._clock = 0
         self._waiting: deque[Request] = deque()
+        self._scores: deque[Score] = deque()
         self._load: tuple[Path, str, Callable[[Exception | None], None]] | None = None
         self._wake = threading.Condition()
         threading.Thread(target=self._run, daemon=True).start()
@@ -105,6 +121,11 @@ class Engine:
             self._waiting.append(request)
             self._wake.notify()
 
+    def score(self, score: Score) -> None:
+        with self._wake:
+            self._scores.append(score)
+            self._wake.notify()
+
     def load(self, folder: Path, version: str, done: Callable[[Exception | None], None]) -> None:
         """Lets what runs finish on the old weights, starts nothing else, then changes them in place."""
         with self._wake:
@@ -117,12 +138,13 @@ class Engine:
         with torch.inference_mode():
             while True:
                 with self._wake:
-                    self._wake.wait_for(lambda: self._waiting or self._load or self.running)
+                    self._wake.wait_for(lambda: self._waiting or self._scores or self._load or self.running)
+                self._score_some()
                 if self._load is None:
-                    self._guarded(lambda: self._prefill(self._admit()))
+                    self._admit()
                 elif not self.running:
                     self._swap(*self._load)
-                self._guarded(self._decode)
+                self._guarded(self._step)
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """Those whose step failed hear of it; the next request may still work."""
@@ -147,9 +169,10 @@ class Engine:
         self._load = None
         done(error)
 
-    def _admit(self) -> list[Slot]:
+    def _admit(self) -> None:
         """Gives waiting requests a slot, as long as there are free ones."""
-        admitted = []
+        begun: list[Slot] = []
+        later: list[Request] = []
         while self._waiting and self.running < len(self._slots):
             request = self._waiting.popleft()
             if request.cancelled:
@@ -160,20 +183,28 @@ class Engine:
                 request.error = error
                 request.done()
                 continue
-            admitted.append(self._place(request))
-        return admitted
+            shared, source = self._nearest(request)
+            # Several attempts at one task begin with the same words: the first computes them for all.
+            if any(common(slot.request.prompt_ids, request.prompt_ids) >= shared + SHARED for slot in begun):
+                later.append(request)
+            else:
+                begun.append(self._place(request, shared, source))
+        self._waiting.extendleft(reversed(later))
 
     def _fit(self, request: Request) -> None:
-        request.prompt_ids = self._dialogues.encode(request.text)
+        request.prompt_ids = request.prompt_ids or self._dialogues.encode(request.text)
         room = self.context - len(request.prompt_ids)
         if room < 1:
             raise TooLong(f"the prompt has {len(request.prompt_ids)} tokens, the model's context is {self.context}")
         request.max_tokens = min(room, request.max_tokens or room)
         request.version = self.version
 
-    def _place(self, request: Request) -> Slot:
-        # The last id is computed in any case: its logits are the first answer.
-        shared, source = max(((common(slot.keys, request.prompt_ids[:-1]), slot) for slot in self._slots), key=lambda pair: pair[0])
+    def _nearest(self, request: Request) -> tuple[int, Slot]:
+        """The longest sequence in the cache that the prompt begins with. Its last id is computed in any case: its
+        logits are the first answer."""
+        return max(((common(slot.keys, request.prompt_ids[:-1]), slot) for slot in self._slots), key=lambda pair: pair[0])
+
+    def _place(self, request: Request, shared: int, source: Slot) -> Slot:
         slot = source
         # A sequence that would lose its end is copied, since its own dialogue may still go on.
         if source.request is not None or shared < len(source.keys):
@@ -185,46 +216,68 @@ class Engine:
         slot.used = self._clock
         return slot
 
-    def _prefill(self, admitted: list[Slot]) -> None:
-        """Computes the prompts of new requests, similar lengths together, and samples their first tokens."""
-        group: list[Slot] = []
-        for slot in sorted(admitted, key=missing):
-            if group and (len(group) + 1) * missing(slot) > PREFILL_TOKENS:
-                self._step(group)
-                group = []
-            group.append(slot)
-        if group:
-            self._step(group)
+    def _step(self) -> None:
+        """One pass over what running sequences lack in the cache, and a token for each of them.
 
-    def _decode(self) -> None:
-        """One token for every running request."""
+        Those that decode come first; prompts that no longer fit into the pass have their turn in the next.
+        """
         for slot in self._slots:
             if slot.request is not None and slot.request.cancelled:
                 self._leave(slot)
-        running = [slot for slot in self._slots if slot.request is not None]
-        if running:
-            self._step(running)
-
-    def _step(self, group: list[Slot]) -> None:
-        """Computes what each sequence lacks in the cache, and samples one token for each."""
-        group = sorted(group, key=lambda slot: slot.number)
+        group, prompts = [], 0
+        for slot in sorted((each for each in self._slots if each.request is not None), key=missing):
+            tokens = missing(slot)
+            if prompts > 0 and prompts + tokens > PASS_TOKENS:
+                break
+            group.append(slot)
+            prompts += tokens if tokens > 1 else 0
+        self.prompt_tokens += prompts
+        if not group:
+            return
         new = [(slot.request.prompt_ids + slot.request.ids)[len(slot.keys) :] for slot in group]
-        lengths = torch.tensor([len(ids) for ids in new])
-        width = int(lengths.max())
-        within = torch.arange(width)
-        ids = torch.tensor([each + [0] * (width - len(each)) for each in new])
-        # Padding stands where the last token stands, so that it never looks past its own sequence.
-        positions = torch.tensor([len(slot.keys) for slot in group])[:, None] + torch.minimum(within, lengths[:, None] - 1)
-        real = within < lengths[:, None]
-        rows = torch.tensor([slot.number for slot in group])
-        ids, positions, real, rows = (each.to(self.device) for each in (ids, positions, real, rows))
-        mask = self._cache.aim(rows, positions, real)
-        self._last = (lengths - 1).to(self.device)
-        cache = {self._cache_name: self._cache, "use_cache": True}
-        logits = self.model(input_ids=ids, position_ids=positions, attention_mask=dict.fromkeys(self._kinds, mask), **cache).logits
-        for slot, each in zip(group, new, strict=True):
-            slot.keys += each
+        plan = self._cache.aim([(slot.number, len(slot.keys), len(ids)) for slot, ids in zip(group, new, strict=True)])
+        self._places = plan.last
+        logits = self._forward(new, plan).logits
+        for slot, ids in zip(group, new, strict=True):
+            slot.keys += ids
         self._sample(group, logits)
+
+    def _forward(self, sequences: list[list[int]], plan: Plan, model: torch.nn.Module | None = None):
+        ids = torch.tensor([[each for sequence in sequences for each in sequence]], device=self.device)
+        return (model or self.model)(input_ids=ids, position_ids=plan.positions, use_cache=False, plan=plan)
+
+    def _score_some(self) -> None:
+        """One pass over sequences whose log-probabilities are asked for."""
+        group: list[Score] = []
+        while self._scores and (not group or sum(len(each.ids) for each in group) + len(self._scores[0].ids) <= PASS_TOKENS):
+            score = self._scores.popleft()
+            if not score.cancelled:
+                group.append(score)
+        if not group:
+            return
+        try:
+            hidden = self._forward([each.ids for each in group], self._cache.alone([len(each.ids) for each in group]), self.model.model)
+            start = 0
+            for each in group:
+                mine = hidden.last_hidden_state[:, start : start + len(each.ids) - 1]
+                each.logprobs = self._logprobs(mine, each.ids[1:], each.temperature)
+                each.version = self.version
+                start += len(each.ids)
+        except Exception as error:  # told to whoever asked
+            for each in group:
+                each.error = error
+        for each in group:
+            each.done()
+
+    def _logprobs(self, hidden: torch.Tensor, ids: list[int], temperature: float) -> list[float]:
+        """hidden: [1, n, width], of the places before each of n ids."""
+        self._places = None
+        found: list[float] = []
+        for start in range(0, len(ids), SCORE_CHUNK):
+            logits = self.model.get_output_embeddings()(hidden[:, start : start + SCORE_CHUNK])[0].float() / temperature
+            wanted = torch.tensor(ids[start : start + SCORE_CHUNK], device=self.device)
+            found += logits.log_softmax(-1).gather(1, wanted[:, None])[:, 0].tolist()
+        return found
 
     def _sample(self, group: list[Slot], logits: torch.Tensor) -> None:
         requests = [slot.request for slot in group]
@@ -257,12 +310,17 @@ class Engine:
 
 
 def missing(slot: Slot) -> int:
-    return len(slot.request.prompt_ids) - len(slot.keys)
+    """Tokens of a running sequence that are not in the cache yet."""
+    return len(slot.request.prompt_ids) + len(slot.request.ids) - len(slot.keys)
 
 
 def common(one: list[int], other: list[int]) -> int:
-    """Length of the common prefix."""
-    for at, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return at
-    return min(len(one), len(other))
+    """Length of the common prefix, by halving: comparing slices is far quicker than comparing one by one."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -14,6 +14,7 @@ from transformers.utils.logging import disable_progress_bar
 from .chat import Bad, read_body, read_request, reply
 from .contract import DONE, REFUSED, Refused
 from .engine import Engine, TooLong
+from .score import read_score, scored
 
 PARENT_POLL_S = 0.5
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -91,6 +92,24 @@ def application(engine: Engine) -> web.Application:
             return problem(500, f"{type(request.error).__name__}: {request.error}", "engine_failed")
         return web.json_response(reply(engine, body, request))
 
+    async def score(http: web.Request) -> web.Response:
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        body = read_body(await http.read())
+        try:
+            asked = read_score(engine, body, lambda: loop.call_soon_threadsafe(ended.set))
+        except TooLong as error:
+            return problem(400, str(error), "context_length_exceeded")
+        engine.score(asked)
+        try:
+            await ended.wait()
+        except asyncio.CancelledError:
+            asked.cancelled = True  # the client hung up
+            raise
+        if asked.error is not None:
+            return problem(500, f"{type(asked.error).__name__}: {asked.error}", "engine_failed")
+        return web.json_response(scored(body, asked))
+
     async def load(http: web.Request) -> web.Response:
         body = read_body(await http.read())
         folder, version = body.get("path"), body.get("version")
@@ -111,7 +130,13 @@ def application(engine: Engine) -> web.Application:
         return problem(400, str(errors[0]), "load_failed") if errors[0] else web.json_response({"version": version})
 
     async def health(_: web.Request) -> web.Response:
-        state = {"version": engine.version, "running": engine.running, "waiting": engine.waiting, "new_tokens_total": engine.new_tokens}
+        state = {
+            "version": engine.version,
+            "running": engine.running,
+            "waiting": engine.waiting,
+            "prompt_tokens_total": engine.prompt_tokens,
+            "new_tokens_total": engine.new_tokens,
+        }
         return web.json_response(state)
 
     async def models(_: web.Request) -> web.Response:
@@ -120,6 +145,7 @@ def application(engine: Engine) -> web.Application:
 
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[refusals])
     app.router.add_post("/v1/chat/completions", complete)
+    app.router.add_post("/v1/completions", score)
     app.router.add_get("/v1/models", models)
     app.router.add_get("/health", health)
     app.router.add_post("/load", load)

@@ -1,49 +1,102 @@
-"""Keys and values of many sequences, a slot each: the cache that the engine computes with."""
+"""Keys and values of many sequences, a slot each, and attention over them without any padding.
+
+The new tokens of all sequences lie behind one another in one pass; each looks at its own slot only.
+"""
+
+from dataclasses import dataclass
 
 import torch
-from transformers import PreTrainedConfig
-from transformers.cache_utils import Cache
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, PreTrainedConfig, PreTrainedModel
 
 
-class SlotCache(Cache):
-    """A tensor [slots, context, kv_heads, head_dim] of keys and one of values a layer.
+@dataclass(frozen=True)
+class Span:
+    """New tokens of one sequence in a pass: places [start, start + count), of `end` tokens so far."""
 
-    `aim` says where the next forward writes and what it sees; the model's own code then runs unchanged.
-    """
+    slot: int | None  # None: nothing is kept, all of the sequence is in the pass
+    start: int
+    count: int
+    end: int
+    mask: torch.Tensor | None  # [count, end], where several tokens go on from earlier ones
+
+
+class SlotCache:
+    """A tensor [slots, kv_heads, context, head_dim] of keys and one of values a layer."""
 
     def __init__(self, config: PreTrainedConfig, *, slots: int, dtype: torch.dtype, device: torch.device):
-        super().__init__(layers=[])
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        shape = (slots, config.max_position_embeddings, config.num_key_value_heads, width)
+        shape = (slots, config.num_key_value_heads, config.max_position_embeddings, width)
         self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_hidden_layers)]
         self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_hidden_layers)]
+        self.device = device
 
-    def aim(self, rows: torch.Tensor, positions: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-        """Prepares one forward of B sequences by T new tokens each.
+    def attach(self, model: PreTrainedModel) -> None:
+        """Makes the model attend through this cache; its passes then take `plan`, as `aim` or `alone` gives it."""
+        AttentionInterface.register("orchard_slots", attend)
+        model.set_attn_implementation("orchard_slots")
 
-        rows: [B] slots, ascending; positions: [B, T] of the new tokens in their sequences; real: [B, T], false where
-        padded. Returns the attention mask [B, 1, T, S], true where a token may look; S is the longest sequence.
-        """
-        self._span = int(positions.max()) + 1
-        # Slots side by side are read in place, scattered ones have to be copied.
-        first, last = int(rows[0]), int(rows[-1]) + 1
-        self._read = slice(first, last) if last - first == len(rows) else rows
-        self._where = rows[:, None].expand_as(positions)[real], positions[real]
-        self._real = real
-        return (torch.arange(self._span, device=positions.device) <= positions[:, :, None])[:, None]
+    def aim(self, news: list[tuple[int, int, int]]) -> "Plan":
+        """A pass of `count` new tokens behind `kept` ones, for each (slot, kept, count)."""
+        spans, start = [], 0
+        for slot, kept, count in news:
+            spans.append(self._span(slot, start, count, kept + count))
+            start += count
+        where = [torch.arange(span.end - span.count, span.end) for span in spans]
+        slots = torch.cat([torch.full((span.count,), span.slot) for span in spans])
+        return Plan(self, spans, (slots.to(self.device), torch.cat(where).to(self.device)))
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_, **__) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keeps the new [B, kv_heads, T, head_dim]; returns [B, kv_heads, S, head_dim], all so far."""
-        seen = []
-        for kept, new in ((self.keys[layer_idx], key_states), (self.values[layer_idx], value_states)):
-            kept[self._where] = new.transpose(1, 2)[self._real]
-            seen.append(kept[self._read, : self._span].transpose(1, 2))
-        return seen[0], seen[1]
+    def alone(self, lengths: list[int]) -> "Plan":
+        """A pass over whole sequences that leaves nothing behind."""
+        starts = [sum(lengths[:number]) for number in range(len(lengths))]
+        return Plan(self, [self._span(None, start, length, length) for start, length in zip(starts, lengths, strict=True)], None)
+
+    def _span(self, slot: int | None, start: int, count: int, end: int) -> Span:
+        mask = None
+        if 1 < count < end:
+            mask = torch.ones(count, end, dtype=torch.bool, device=self.device).tril(end - count)
+        return Span(slot, start, count, end, mask)
 
     def copy(self, source: int, target: int, *, length: int) -> None:
         """Gives one slot the first `length` keys and values of another."""
         for tensor in (*self.keys, *self.values):
-            tensor[target, :length] = tensor[source, :length]
+            tensor[target, :, :length] = tensor[source, :, :length]
 
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        return self._span
+
+@dataclass(frozen=True)
+class Plan:
+    cache: SlotCache
+    spans: list[Span]
+    where: tuple[torch.Tensor, torch.Tensor] | None  # slot and position of each new token; None: keep nothing
+
+    @property
+    def positions(self) -> torch.Tensor:
+        """[1, T]"""
+        return torch.cat([torch.arange(span.end - span.count, span.end) for span in self.spans])[None].to(self.cache.device)
+
+    @property
+    def last(self) -> torch.Tensor:
+        """The place of each sequence's last token."""
+        return torch.tensor([span.start + span.count - 1 for span in self.spans], device=self.cache.device)
+
+
+def attend(module, query, key, value, _mask, *, plan: Plan, scaling: float, **_):
+    """query [1, heads, T, d], key and value [1, kv_heads, T, d] -> [1, T, heads, d]."""
+    keys = values = None
+    if plan.where is not None:
+        keys, values = plan.cache.keys[module.layer_idx], plan.cache.values[module.layer_idx]
+        slots, places = plan.where
+        keys[slots, :, places] = key[0].transpose(0, 1)
+        values[slots, :, places] = value[0].transpose(0, 1)
+    parts = []
+    for span in plan.spans:
+        mine = slice(span.start, span.start + span.count)
+        if span.slot is None:
+            k, v = key[:, :, mine], value[:, :, mine]
+        else:
+            k, v = keys[span.slot, None, :, : span.end], values[span.slot, None, :, : span.end]
+        fresh = span.count == span.end > 1
+        parts.append(
+            scaled_dot_product_attention(query[:, :, mine], k, v, attn_mask=span.mask, is_causal=fresh, scale=scaling, enable_gqa=True)
+        )
+    return torch.cat(parts, 2).transpose(1, 2), None

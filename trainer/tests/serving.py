@@ -59,6 +59,12 @@ class Server:
                 time.sleep(gap_s)
             return [each.result() for each in started]
 
+    def score_all(self, bodies: list[dict]) -> list[dict]:
+        with ThreadPoolExecutor(len(bodies)) as pool:
+            answers = list(pool.map(lambda body: self.post("/v1/completions", body), bodies))
+        assert all(status == 200 for status, _ in answers), answers
+        return [answer for _, answer in answers]
+
     def later(self, **body: object) -> threading.Thread:
         """Asks in the background and keeps the answer as `.answer`."""
         thread = threading.Thread(target=lambda: setattr(thread, "answer", self.ask(**body)))

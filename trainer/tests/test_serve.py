@@ -248,3 +248,50 @@ def test_weights_that_do_not_fit_are_refused_and_the_old_ones_go_on(server, base
     refused(tmp_path / "nothing", "no weights")
     answer = server.ask("hi", max_tokens=10)
     assert answer["version"] == "base" and oracle.difference(answer) < EXACT
+
+
+def test_the_scores_of_a_text_are_those_it_was_sampled_with_and_those_of_a_plain_forward(server, oracle):
+    requests = mixed(12, seed=5)
+    answers = server.ask_all([{**each, "temperature": 0.8} for each in requests])
+    prompts = [answer["prompt_token_ids"] + ids_of(answer) for answer in answers]
+    scores = server.score_all([{"prompt": ids, "prompt_logprobs": 0, "max_tokens": 1, "temperature": 0.8} for ids in prompts])
+    for ids, answer, reply in zip(prompts, answers, scores, strict=True):
+        given = reply["choices"][0]["prompt_logprobs"]
+        assert given[0] is None and reply["version"] == "base"
+        found = [given[place][str(token)]["logprob"] for place, token in enumerate(ids) if place > 0]
+        assert found[-len(ids_of(answer)) :] == pytest.approx(logprobs_of(answer), abs=EXACT)
+        with torch.no_grad():
+            exact = (oracle.model(torch.tensor([ids])).logits[0] / 0.8).log_softmax(-1)
+        assert found == pytest.approx([exact[place, token].item() for place, token in enumerate(ids[1:])], abs=EXACT)
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ({"prompt": [5, 6]}, "prompt_logprobs: expected 0 or 1"),
+        ({"prompt": [5, 6], "prompt_logprobs": 0, "max_tokens": 20}, "max_tokens: expected 0 or 1"),
+        ({"prompt": [5, 10**6], "prompt_logprobs": 0}, "prompt: expected text or a list of token ids below"),
+        ({"prompt": [], "prompt_logprobs": 0}, "prompt: expected text"),
+        ({"prompt": [5] * 4000, "prompt_logprobs": 0}, "the prompt has 4000 tokens"),
+        ({"prompt": [5, 6], "prompt_logprobs": 0, "temperature": 0}, "temperature: expected more than 0"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused_by_field(server, body, sentence):
+    status, answer = server.post("/v1/completions", body)
+    assert status == 400 and sentence in answer["error"]["message"]
+
+
+def test_text_is_scored_by_the_models_own_tokenizer(server, base):
+    text = "<|im_start|>def f(x):\n\treturn 12"
+    status, answer = server.post("/v1/completions", {"prompt": text, "prompt_logprobs": 0, "return_token_ids": True})
+    assert status == 200
+    assert answer["choices"][0]["prompt_token_ids"] == AutoTokenizer.from_pretrained(base).encode(text, add_special_tokens=False)
+
+
+def test_attempts_at_one_task_that_come_together_compute_their_prompt_once(base):
+    with Server(base, "--max-batch", 8) as own:
+        prompt = {"text": "total " * 60, "max_tokens": 4, "temperature": 1}
+        together = own.ask_all([{**prompt, "seed": seed} for seed in range(8)])
+        assert own.get("/health")["prompt_tokens_total"] < 2 * len(together[0]["prompt_token_ids"])
+        alone = [own.ask_all([{**prompt, "seed": seed}])[0] for seed in range(8)]
+        assert [ids_of(each) for each in together] == [ids_of(each) for each in alone]
