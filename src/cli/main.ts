@@ -4,6 +4,7 @@ import { register as doctor } from './commands/doctor.ts';
 import { register as list } from './commands/list.ts';
 import { register as logs } from './commands/logs.ts';
 import { register as plan } from './commands/plan.ts';
+import { register as plot } from './commands/plot.ts';
 import { register as run } from './commands/run.ts';
 import { register as schema } from './commands/schema.ts';
 import { register as show } from './commands/show.ts';
@@ -18,7 +19,7 @@ const program = new Command('orchard')
   .configureHelp({ showGlobalOptions: true })
   .addHelpText('after', '\nExamples:\n  orchard run tiny\n  orchard plan tiny --set harness.turns=8');
 program.exitOverride((problem) => process.exit(problem.exitCode === 0 ? 0 : 2));
-for (const register of [run, plan, status, logs, show, list, tasks, data, schema, doctor]) register(program);
+for (const register of [run, plan, status, plot, logs, show, list, tasks, data, schema, doctor]) register(program);
 
 try {
   await program.parseAsync();

@@ -208,11 +208,11 @@ class OrchardTrainer(Trainer):
             **{name: self.accelerator.reduce(value).item() / self.args.world_size for name, value in self._stats.items()},
             **quantiles(self._ratios),
         )
-        self.finished = step.last
         if step.last or (step.ends_batch and step.after.batch % self.config.publishEvery == 0):
             # A published version has been checkpointed: whoever is killed in between publishes it on the way back.
             if step.last or step.after.step % self.config.checkpointEverySteps == 0:
                 self._save_checkpoint(self.model_wrapped, None)
+            self.finished = step.last
             self._publish()
         if step.last:
             self.control.should_training_stop = True

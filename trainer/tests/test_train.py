@@ -229,3 +229,36 @@ def test_what_the_model_cannot_take_is_refused(model_dir, tmp_path, rows, change
     write_config(folder, changes.pop("model", model_dir), **changes)
     with pytest.raises(Refused, match=sentence):
         run_here(folder)
+
+
+def test_killed_at_every_boundary_a_job_of_many_batches_publishes_each_version_once(model_dir, tmp_path):
+    def make(folder):
+        for number in range(4):
+            write_batch(folder / f"batches/step_{number:06d}", rl_rows(8, seed=number), loss=CLIPPED, temperature=1.0)
+        write_config(folder, model_dir, epochs=1, steps=4, updates=2, checkpointEverySteps=1, versionPrefix="rl", learningRate=1e-4)
+        return folder
+
+    quiet, killed = make(tmp_path / "quiet"), make(tmp_path / "killed")
+    assert ended(start(quiet))[0] == 0
+    # The line is said after the thing is done: the next one is what a kill then loses.
+    moments = [
+        {"event": "checkpoint", "step": 1},
+        {"event": "checkpoint", "step": 2},
+        {"event": "published", "version": "rl@v_000002"},
+        {"event": "step", "step": 6},
+        {"event": "checkpoint", "step": 8},
+    ]
+    for moment in moments:
+        job = start(killed)
+        until(job, **moment)
+        job.kill()
+        job.communicate()
+    code, said, _ = ended(start(killed))
+    assert code == 0 and said[-1]["version"] == "rl@v_000004"
+    assert [(line["step"], line["batch"]) for line in lines(killed / "metrics.jsonl")] == [(step, (step - 1) // 2) for step in range(1, 9)]
+    published = [line["version"] for line in lines(killed / "events.jsonl") if line["event"] == "published"]
+    assert published == sorted(published) and set(published) == {f"rl@v_{number:06d}" for number in range(1, 5)}
+    for number in range(1, 5):
+        same = [load_file(folder / f"weights/v_{number:06d}/model.safetensors") for folder in (quiet, killed)]
+        for name, tensor in same[0].items():
+            torch.testing.assert_close(tensor, same[1][name], rtol=0, atol=0)
