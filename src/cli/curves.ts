@@ -1,3 +1,4 @@
+import type { SeriesOption } from 'echarts';
 import type { RlStep } from '../records/step.ts';
 
 export interface Learned {
@@ -5,115 +6,202 @@ export interface Learned {
   steps: RlStep[];
 }
 
-/** What is drawn of a step: a panel each, with its lines. null draws nothing at that step. */
-const PANELS: { title: string; lines: Record<string, (step: RlStep) => number | null>; points?: string[] }[] = [
-  {
-    title: 'resolve rate',
-    lines: { rollouts: (step) => step.resolveRate, validation: (step) => step.validation },
-    points: ['validation'],
-  },
-  {
-    title: 'reward of the trained episodes',
-    lines: {
-      reward: (step) => step.reward,
-      tests: (step) => step.rewardParts.tests ?? null,
-      rubric: (step) => step.rewardParts.rubric ?? null,
+interface Line {
+  name: string;
+  /** null draws nothing at that step. */
+  value: (step: RlStep) => number | null;
+  kind?: 'points' | 'area';
+}
+
+interface Panel {
+  title: string;
+  lines: Line[];
+  /** Where the height over zero says more than the change. */
+  fromZero?: boolean;
+}
+
+const STAGES = ['#2b6cb0', '#c05621', '#2f855a', '#6b46c1', '#b83280', '#718096'];
+const PHASES = ['#a6cee3', '#b2df8a', '#fdbf6f', '#cab2d6', '#fb9a99', '#d9d9d9'];
+const DASHES = ['solid', 'dashed', 'dotted', [8, 3, 2, 3]] as const;
+
+function panelsOf(steps: RlStep[]): Panel[] {
+  // Parts of parts, like rubric.rigor, would hide the rest.
+  const parts = [...new Set(steps.flatMap(({ rewardParts }) => Object.keys(rewardParts)))].filter(
+    (name) => !name.includes('.'),
+  );
+  const phases = ['rollout', 'reward', 'teacher', 'batch', 'train', 'load'] as const;
+  return [
+    {
+      title: 'resolve rate',
+      lines: [
+        { name: 'rollouts', value: (step) => step.resolveRate },
+        { name: 'validation', value: (step) => step.validation, kind: 'points' },
+      ],
+      fromZero: true,
     },
-  },
-  { title: 'KL between sampler and trainer (k3, nats a token)', lines: { mismatch: (step) => step.mismatch } },
-  { title: 'entropy (nats a token)', lines: { entropy: (step) => step.entropy } },
-  { title: 'tokens', lines: { sampled: (step) => step.tokens.sampled, trained: (step) => step.tokens.trained } },
-  {
-    title: 'seconds',
-    lines: {
-      rollout: (step) => step.seconds.rollout,
-      train: (step) => step.seconds.train,
-      total: (step) => step.seconds.total,
+    {
+      title: 'reward of the trained episodes, and its parts',
+      lines: [
+        { name: 'reward', value: (step) => step.reward },
+        ...parts.map((name): Line => ({ name, value: (step) => step.rewardParts[name] ?? null })),
+      ],
     },
-  },
-];
+    {
+      title: 'KL between sampler and trainer (k3, nats a token)',
+      lines: [{ name: 'mismatch', value: (step) => step.mismatch }],
+      fromZero: true,
+    },
+    { title: 'entropy (nats a token)', lines: [{ name: 'entropy', value: (step) => step.entropy }] },
+    {
+      title: 'tokens sampled',
+      lines: [{ name: 'sampled', value: (step) => step.tokens.sampled }],
+      fromZero: true,
+    },
+    {
+      // Phases overlap where sampling runs ahead of training: the step itself may be shorter than their sum.
+      title: 'seconds by phase, stacked; the line is the step itself',
+      lines: [
+        ...phases
+          .filter((name) => steps.some(({ seconds }) => seconds[name] > 0))
+          .map((name): Line => ({ name, value: ({ seconds }) => seconds[name], kind: 'area' })),
+        { name: 'step', value: ({ seconds }) => seconds.total },
+      ],
+      fromZero: true,
+    },
+  ];
+}
 
 const WIDTH = 960;
-const PANEL = 150;
-const GAP = 60;
+const HEIGHT = 150;
+const EACH = 210;
+const SIDES = { left: 80, right: 120 };
+const GREY = '#666';
 
-/** The steps of every stage, one stage behind the other, as one SVG file. */
+const short = (value: number): string =>
+  value !== 0 && Math.abs(value) < 0.001
+    ? value.toExponential(1)
+    : value.toLocaleString('en', { maximumSignificantDigits: 6 });
+
+/** The steps of every stage, one stage behind the other and each in its colour, as one SVG file. */
 export async function drawCurves(title: string, stages: Learned[]): Promise<string> {
   const echarts = await import('echarts');
-  const all = stages.flatMap(({ steps }) => steps);
-  const borders: { at: number; name: string }[] = [];
-  let before = 0;
-  for (const { name, steps } of stages) {
-    borders.push({ at: before, name });
-    before += steps.length;
-  }
-  const height = 50 + PANELS.length * (PANEL + GAP);
-  const chart = echarts.init(null, null, { renderer: 'svg', ssr: true, width: WIDTH, height });
-  const top = (index: number): number => 70 + index * (PANEL + GAP);
+  const begun = stages.filter(({ steps }) => steps.length > 0);
+  const last = begun.reduce((sum, { steps }) => sum + steps.length, 0) - 1;
+  const panels = panelsOf(begun.flatMap(({ steps }) => steps));
+  const top = (index: number): number => 90 + index * EACH;
+  const chart = echarts.init(null, null, { renderer: 'svg', ssr: true, width: WIDTH, height: top(panels.length) - 30 });
   chart.setOption({
     animation: false,
     backgroundColor: '#fff',
-    color: ['#2b6cb0', '#c05621', '#2f855a'],
     title: [
-      { text: title, left: 10, top: 8, textStyle: { fontSize: 15 } },
-      ...PANELS.map((panel, index) => ({
+      { text: title, left: 10, top: 8, textStyle: { fontSize: 15, color: '#222' } },
+      ...panels.map((panel, index) => ({
         text: panel.title,
-        left: 60,
-        top: top(index) - 24,
-        textStyle: { fontSize: 12, fontWeight: 'normal' },
+        left: SIDES.left - 5,
+        top: top(index) - 40,
+        textStyle: { fontSize: 12, fontWeight: 'normal' as const, color: '#222' },
       })),
     ],
-    grid: PANELS.map((_, index) => ({ left: 60, right: 130, top: top(index), height: PANEL })),
-    xAxis: PANELS.map((_, index) => ({
-      type: 'value',
-      gridIndex: index,
+    grid: panels.map((_, index) => ({ ...SIDES, top: top(index), height: HEIGHT })),
+    xAxis: panels.map((_, gridIndex) => ({
+      type: 'value' as const,
+      gridIndex,
       min: 0,
-      max: Math.max(1, before - 1),
+      max: Math.max(1, last),
       minInterval: 1,
+      splitLine: { show: false },
+      axisLine: { onZero: false },
+      axisLabel: { color: GREY },
+      ...(gridIndex === panels.length - 1
+        ? { name: 'step', nameLocation: 'middle' as const, nameGap: 25, nameTextStyle: { color: GREY } }
+        : {}),
     })),
-    yAxis: PANELS.map((_, index) => ({ type: 'value', gridIndex: index, scale: true, splitNumber: 3 })),
-    series: PANELS.flatMap((panel, index) =>
-      Object.entries(panel.lines).flatMap(([name, value], order) => {
-        const data = all.flatMap((step, at) => (value(step) === null ? [] : [[at, value(step)!]]));
-        if (data.length === 0) return [];
-        const isPoints = panel.points?.includes(name);
-        return {
-          name,
-          type: isPoints ? 'scatter' : 'line',
-          xAxisIndex: index,
-          yAxisIndex: index,
-          data,
-          showSymbol: data.length === 1,
-          symbolSize: isPoints ? 8 : 4,
-          endLabel: { show: !isPoints, formatter: name },
-          ...(isPoints
-            ? {
-                label: {
-                  show: true,
-                  formatter: ({ dataIndex }: { dataIndex: number }) => (dataIndex === data.length - 1 ? name : ''),
-                  position: 'right',
-                },
-              }
-            : {}),
-          ...(order === 0 && borders.length > 1
-            ? {
-                markLine: {
-                  silent: true,
-                  symbol: 'none',
-                  lineStyle: { color: '#999', type: 'dashed' },
-                  label: {
-                    formatter: ({ dataIndex }: { dataIndex: number }) => borders[dataIndex]!.name,
-                    position: 'insideEndTop',
-                  },
-                  data: borders.map(({ at }) => ({ xAxis: at })),
-                },
-              }
-            : {}),
-        };
-      }),
-    ),
+    yAxis: panels.map(({ fromZero }, gridIndex) => ({
+      type: 'value' as const,
+      gridIndex,
+      scale: !fromZero,
+      // An estimate that is nothing but rounding may be just below.
+      ...(fromZero ? { min: 0 } : {}),
+      splitNumber: 3,
+      axisLabel: { color: GREY, formatter: short },
+    })),
+    series: panels.flatMap((panel, index) => [
+      ...bordersOf(begun, index),
+      ...seriesOf(panel, { index, stages: begun }),
+    ]),
   });
   const svg = chart.renderToSVGString();
   chart.dispose();
   return svg;
+}
+
+/** A line of its own for each stage, so that it has the stage's colour; the phases have their own colours instead. */
+function seriesOf({ lines }: Panel, { index, stages }: { index: number; stages: Learned[] }): SeriesOption[] {
+  const phases = lines.filter(({ kind }) => kind === 'area');
+  const curves = lines.filter(({ kind }) => kind === undefined);
+  const all = [{ name: '', steps: stages.flatMap(({ steps }) => steps) }];
+  return lines.flatMap((line) => {
+    const drawn = runsOf(line, line.kind === 'area' ? all : stages);
+    return drawn.map(({ stage, data }, run): SeriesOption => {
+      const color = line.kind === 'area' ? PHASES[phases.indexOf(line)]! : STAGES[stage % STAGES.length]!;
+      const label = {
+        show: run === drawn.length - 1,
+        formatter: ({ dataIndex }: { dataIndex: number }) =>
+          dataIndex === data.length - 1 ? `${line.kind === 'area' ? '{key|} ' : ''}${line.name}` : '',
+        color: '#222',
+        rich: { key: { backgroundColor: color, width: 9, height: 9 } },
+      };
+      const common = { name: line.name, xAxisIndex: index, yAxisIndex: index, data, color, silent: true };
+      const labelLayout = { moveOverlap: 'shiftY' as const };
+      if (line.kind === 'points')
+        return { ...common, type: 'scatter', symbolSize: 8, label: { ...label, position: 'right' }, labelLayout };
+      return {
+        ...common,
+        type: 'line',
+        symbolSize: 5,
+        showSymbol: data.length === 1,
+        endLabel: label,
+        labelLayout,
+        ...(line.kind === 'area'
+          ? { stack: 'phases', areaStyle: { opacity: 0.9 }, lineStyle: { width: 0 } }
+          : { lineStyle: { width: 2, type: DASHES[curves.indexOf(line) % DASHES.length] as 'solid' }, z: 3 }),
+      };
+    });
+  });
+}
+
+/** Points of a line in every stage that has some, over the steps of all stages. */
+function runsOf({ value }: Line, stages: Learned[]): { stage: number; data: [number, number][] }[] {
+  let before = 0;
+  return stages.flatMap(({ steps }, stage) => {
+    const data = steps.flatMap((step, at): [number, number][] => {
+      const y = value(step);
+      return y === null ? [] : [[before + at, y]];
+    });
+    before += steps.length;
+    return data.length > 0 ? [{ stage, data }] : [];
+  });
+}
+
+/** Where each stage begins, with its name. */
+function bordersOf(stages: Learned[], index: number): SeriesOption[] {
+  let before = 0;
+  return stages.map(({ name, steps }, stage) => {
+    const color = STAGES[stage % STAGES.length]!;
+    const at = before;
+    before += steps.length;
+    return {
+      type: 'line',
+      xAxisIndex: index,
+      yAxisIndex: index,
+      data: [],
+      markLine: {
+        silent: true,
+        symbol: 'none',
+        lineStyle: { color, type: 'dashed', opacity: 0.7 },
+        label: { formatter: name, color, opacity: 1, position: 'end', align: 'left', distance: 4 },
+        data: [{ xAxis: at }],
+      },
+    };
+  });
 }

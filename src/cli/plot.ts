@@ -25,7 +25,7 @@ export async function learnedOf(view: RunView, stage?: string): Promise<Learned[
   if (begun.length === 0)
     throw userError(
       view.name,
-      `run ${view.name} has not trained a step yet`,
+      `run ${view.name} has not trained a step${stage ? ` of ${stage}` : ''} yet`,
       `see how far it is: orchard status ${view.name}`,
     );
   return begun;
@@ -41,8 +41,12 @@ export async function drawText(stages: Learned[]): Promise<string> {
     const chart = (title: string, value: (step: RlStep) => number): string => {
       const values = squeeze(steps.map(value));
       const drawn = values.length === 1 ? [values[0]!, values[0]!] : values;
-      const format = (at: number): string =>
-        (Math.abs(at) < 0.01 && at !== 0 ? at.toExponential(1) : at.toFixed(2)).padStart(9);
+      const isFlat = drawn.every((value) => value === drawn[0]);
+      // asciichart rounds the only label of a flat curve to a whole number.
+      const format = (label: number): string => {
+        const at = isFlat ? drawn[0]! : label;
+        return (Math.abs(at) < 0.01 && at !== 0 ? at.toExponential(1) : at.toFixed(2)).padStart(9);
+      };
       return `${name}: ${title}, step 0 to ${steps.at(-1)!.step}, last ${format(value(steps.at(-1)!)).trim()}\n${plot(drawn, { height: ROWS, format })}`;
     };
     return [

@@ -40,7 +40,8 @@ export async function progressOf(
   }
   const steps: RlStep[] = [];
   for await (const step of readJsonl(join(dir, 'steps.jsonl'), RlStep)) steps.push(step);
-  if (stage.kind === 'rl' && (steps.length > 0 || state !== 'waiting')) note = stepWords(steps, { of: stage.settings, attempts: note });
+  if (stage.kind === 'rl' && (steps.length > 0 || state !== 'waiting'))
+    note = stepWords(steps, { of: stage.settings, attempts: note });
   return { name: stage.name, kind: stage.kind, state, note };
 }
 

@@ -1,5 +1,5 @@
-import { execFileSync } from 'node:child_process';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { loadRecipe } from '../../src/recipe/load.ts';
@@ -36,13 +36,53 @@ const step = (number: number): RlStep => ({
   endedAt: 1_700_000_000_000 + 1000 * number,
 });
 
-/** A run folder as a run leaves it. */
-async function runOf(name: string, steps: RlStep[]): Promise<void> {
-  const file = place.recipe(name, 'stages:\n  - rl: { from: base, steps: 3, prompts: 2 }\n');
+/** A run folder as a run leaves it; the second stage starts from the first. */
+async function runOf(name: string, steps: RlStep[], more?: RlStep[]): Promise<void> {
+  const second = more ? '  - rl: { name: rl-dense, from: rl, steps: 3, prompts: 2 }\n' : '';
+  const file = place.recipe(name, `stages:\n  - rl: { from: base, steps: 3, prompts: 2 }\n${second}`);
   const { recipe } = await loadRecipe(file, { recipesDir, sets: [], cwd: place.dir });
-  mkdirSync(join(place.runs, name, 'rl'), { recursive: true });
+  mkdirSync(join(place.runs, name), { recursive: true });
   writeFileSync(join(place.runs, name, 'recipe.json'), JSON.stringify(recipe));
-  writeFileSync(join(place.runs, name, 'rl/steps.jsonl'), steps.map((each) => `${JSON.stringify(each)}\n`).join(''));
+  for (const [stage, lines] of [
+    ['rl', steps],
+    ['rl-dense', more ?? []],
+  ] as const) {
+    mkdirSync(join(place.runs, name, stage), { recursive: true });
+    const text = lines.map((each) => `${JSON.stringify(each)}\n`).join('');
+    writeFileSync(join(place.runs, name, stage, 'steps.jsonl'), text);
+  }
+}
+
+const python = join(import.meta.dirname, '../../trainer/.venv/bin/python');
+const hasTensorboard = spawnSync(python, ['-c', 'import tensorboard']).status === 0;
+if (!hasTensorboard) console.warn(`SKIPPED: TensorBoard's own reader, since ${python} cannot import tensorboard`);
+
+/** CRC-32C bit by bit: unlike the one with a table that wrote the file. */
+function crc32c(data: Buffer): number {
+  let crc = ~0;
+  for (const byte of data) {
+    crc ^= byte;
+    for (let bit = 0; bit < 8; bit++) crc = crc & 1 ? (crc >>> 1) ^ 0x82f63b78 : crc >>> 1;
+  }
+  return ~crc >>> 0;
+}
+
+/** Data of every TFRecord frame of a file, its checksums unmasked and compared. */
+function framesOf(file: Buffer): Buffer[] {
+  const frames: Buffer[] = [];
+  const expectChecksum = (at: number, data: Buffer): void => {
+    const rotated = (file.readUInt32LE(at) - 0xa282ead8) >>> 0;
+    expect(((rotated >>> 17) | (rotated << 15)) >>> 0).toBe(crc32c(data));
+  };
+  for (let at = 0; at < file.length; ) {
+    const length = Number(file.readBigUInt64LE(at));
+    const data = file.subarray(at + 12, at + 12 + length);
+    expectChecksum(at + 8, file.subarray(at, at + 8));
+    expectChecksum(at + 12 + length, data);
+    frames.push(data);
+    at += length + 16;
+  }
+  return frames;
 }
 
 test('the curves are drawn in the terminal, as a file, and as JSON lines', async () => {
@@ -71,7 +111,47 @@ test('the curves are drawn in the terminal, as a file, and as JSON lines', async
   expect((await place.run(['status', 'learned'])).stdout).toContain('resolve 0.52');
 });
 
-test('TensorBoard reads every number once, however often they are written', async () => {
+test('stages stand one behind the other in the file, each in its colour and with its name', async () => {
+  await runOf(
+    'two',
+    [step(0), step(1)],
+    [{ ...step(0), rewardParts: { tests: 0.2, length: -0.1, 'rubric.rigor': 1 } }],
+  );
+  const file = join(place.dir, 'new/folder/two.svg');
+  const { code, stdout, stderr } = await place.run(['plot', 'two', '--out', file]);
+  expect([code, stdout, stderr.trim()]).toEqual([0, '', file]);
+  const svg = readFileSync(file, 'utf8');
+  for (const word of ['>two<', '>rl<', '>rl-dense<', '>length<', '#2b6cb0', '#c05621']) expect(svg).toContain(word);
+  for (const word of ['rubric.rigor', 'NaN', 'undefined']) expect(svg).not.toContain(word);
+  expect((await place.run(['plot', 'two', '--stage', 'rl-dense'])).stdout).not.toContain('rl: ');
+});
+
+test('a curve that does not change is labelled with its value', async () => {
+  await runOf('flat', [step(0), { ...step(0), step: 1 }]);
+  expect((await place.run(['plot', 'flat', '--stage', 'rl'])).stdout).toMatch(/resolve rate.*last 0\.30\n +0\.30 ┼/);
+});
+
+test('the file for TensorBoard is whole frames with sound checksums, and the same when written again', async () => {
+  await runOf('frames', [step(0), step(1)], [step(0)]);
+  const out = join(place.dir, 'frames-tb');
+  const written = async (): Promise<Buffer> => {
+    expect((await place.run(['plot', 'frames', '--tensorboard', out])).code).toBe(0);
+    const dir = join(out, 'frames/rl');
+    const [file, ...more] = readdirSync(dir);
+    expect([file, more]).toEqual([expect.stringMatching(/^events\.out\.tfevents\.\d+\.orchard$/), []]);
+    return readFileSync(join(dir, file!));
+  };
+  expect(crc32c(Buffer.from('123456789'))).toBe(0xe3069283); // the published check value
+  const first = await written();
+  const frames = framesOf(first);
+  expect(frames).toHaveLength(3);
+  expect(frames[0]!.toString('latin1')).toContain('brain.Event:2');
+  expect(frames[1]!.toString('latin1')).toContain('rl/ratio/p50');
+  expect((await written()).equals(first)).toBe(true);
+  expect(readdirSync(join(out, 'frames')).sort()).toEqual(['rl', 'rl-dense']);
+});
+
+test.skipIf(!hasTensorboard)('TensorBoard reads every number once, however often they are written', async () => {
   await runOf('board', [step(0), step(1), step(2)]);
   const out = join(place.dir, 'tb');
   for (let times = 0; times < 2; times++)
@@ -84,7 +164,7 @@ events.Reload()
 print(json.dumps({tag: [(e.step, e.value, e.wall_time) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}))
 `;
   const read = JSON.parse(
-    execFileSync('trainer/.venv/bin/python', ['-c', script, join(out, 'board/rl')], {
+    execFileSync(python, ['-c', script, join(out, 'board/rl')], {
       encoding: 'utf8',
       stdio: ['ignore', 'pipe', 'ignore'],
     }),
@@ -100,6 +180,8 @@ test('a run without a trained step, a stage that is not there, and a file of ano
   await runOf('fresh', []);
   const fresh = await place.run(['plot', 'fresh']);
   expect([fresh.code, fresh.stderr]).toEqual([2, expect.stringContaining('run fresh has not trained a step yet')]);
+  await runOf('half', [step(0)], []);
+  expect((await place.run(['plot', 'half', '--stage', 'rl-dense'])).stderr).toContain('a step of rl-dense yet');
   await runOf('one', [step(0)]);
   expect((await place.run(['plot', 'one', '--stage', 'sft'])).stderr).toContain(
     'no stage of reinforcement learning named sft',

@@ -111,6 +111,7 @@ function* rowsOf({ settings, chosen, samples, scores }: RlBatch): Iterable<Batch
       settings.objective,
     );
     for (const [index, { episode }] of members.entries()) {
+      if (settings.maskTruncated && episode.end.kind !== 'submitted') continue;
       const advantage = settings.distill?.only ? 0 : gains[index]!;
       for (const sample of samples.get(episode.id)!) yield rowOf(sample, { advantage, settings, scores });
     }

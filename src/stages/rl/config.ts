@@ -38,6 +38,7 @@ export const config = z.strictObject({
   oversample: z.number().min(1).default(1.25).describe('prompts begun at once, as a multiple of prompts'),
   rollout: Rollout.prefault({}),
   objective: z.enum(['grpo', 'rloo', 'dr-grpo', 'gspo']).default('grpo'),
+  epochs: z.number().int().positive().default(1).describe('times that a batch is trained on'),
   updates: z.number().int().positive().default(1).describe('optimizer steps that a batch is split into'),
   learningRate: z.number().positive().default(1e-6),
   minLearningRate: z.number().min(0).optional().describe('where the cosine ends; constant rate when left out'),
@@ -58,6 +59,10 @@ export const config = z.strictObject({
     })
     .prefault({})
     .describe('for the difference between the sampler and the trainer'),
+  maskTruncated: z
+    .boolean()
+    .default(false)
+    .describe('episodes that were cut off count in their group, but are not trained on (DAPO)'),
   temperature: z.number().positive().default(1),
   topP: z
     .literal(1, {

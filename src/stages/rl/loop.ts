@@ -58,7 +58,7 @@ export async function runLoop(
     model: start.path,
     batches: join(dir, 'batches'),
     steps: settings.steps,
-    epochs: 1,
+    epochs: settings.epochs,
     batchRows: 1,
     updates: settings.updates,
     learningRate: settings.learningRate,
@@ -94,20 +94,22 @@ export async function runLoop(
       'use inference.kind torch or vllm',
     );
   const validate = await openValidation(context, { dir, settings, tasks: validation, inference, sandboxes });
-  const marks: { loaded: number; began: number }[] = [];
+  /** When each step of this process began to sample. */
+  const began = new Map<number, number>();
 
   /** Loads the weights of so many batches, and records the steps that are trained by then. */
   const advance = async (batches: number): Promise<string | null> => {
     view.phase(batches > 0 ? 'training' : 'starting');
     const weights = await weightsAfter(batches);
-    const began = performance.now();
+    const asked = performance.now();
     if (inference.version() !== weights.version) await inference.load(weights);
-    const loadS = (performance.now() - began) / 1000;
     const loaded = performance.now();
+    const loadS = (loaded - asked) / 1000;
+    // A step lasts until the next one samples, the last one until it is trained.
+    const lapS = (step: number): number | null =>
+      began.has(step) ? ((began.get(step + 1) ?? loaded) - began.get(step)!) / 1000 : null;
     view.phase('validating');
     await validate(batches);
-    marks.push({ loaded, began: performance.now() });
-    const lapS = marks.length > 1 ? (loaded - marks.at(-2)!.began) / 1000 : null;
     const stopped = await record.upTo(batches, { loadS, lapS, validated: validate.results });
     view.steps(record.steps);
     const keep = new Set([batches, batches + 1, bestOf(validate.results)?.batches ?? 0]);
@@ -120,6 +122,7 @@ export async function runLoop(
   for (; done < settings.steps; done++) {
     stopped = await advance(sampledBy(done));
     if (stopped !== null) break;
+    began.set(done, performance.now());
     const plan = {
       step: done,
       dir,
@@ -184,7 +187,7 @@ async function openRecord(dir: string, { settings, learner }: { settings: Config
     steps,
     async upTo(
       batches: number,
-      { loadS, lapS, validated }: { loadS: number; lapS: number | null; validated: Validated[] },
+      { loadS, lapS, validated }: { loadS: number; lapS: (step: number) => number | null; validated: Validated[] },
     ): Promise<string | null> {
       await using writer = await openJsonl(file);
       for (let step = steps.length; step < batches; step++) {
@@ -192,7 +195,7 @@ async function openRecord(dir: string, { settings, learner }: { settings: Config
         const { cursor: _, seconds, ...generated } = await generatedOf(dir, step);
         const trained = await trainedOn(dir, step);
         const phases = { ...seconds, train: trained.seconds!, load: loadS };
-        const total = lapS ?? Object.values(phases).reduce((sum, each) => sum + each, 0);
+        const total = lapS(step) ?? Object.values(phases).reduce((sum, each) => sum + each, 0);
         const check = validated.find((each) => each.batches === step + 1);
         const line: RlStep = {
           v: 'orchard.step/1',

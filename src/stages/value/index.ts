@@ -184,7 +184,8 @@ async function measure(
   const scored = all.map(({ outcome, ids }, at) => ({
     task: outcome.task.id,
     value: scores[at]!,
-    length: outcome.episode.patch?.bytes ?? 0,
+    // An attempt that changed nothing hands in nothing: never the shortest patch.
+    length: outcome.episode.patch?.bytes ?? Number.POSITIVE_INFINITY,
     tokens: ids.length,
     resolved: outcome.verdict.resolved,
   }));
