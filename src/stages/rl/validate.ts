@@ -16,7 +16,7 @@ const Validated = z.strictObject({ batches: z.number().int(), resolved: z.number
 export type Validated = z.infer<typeof Validated>;
 
 export interface Validate {
-  /** One greedy attempt on each task with the weights of so many batches, when they are due. */
+  /** One attempt on each task, sampled as the rollouts are, with the weights of so many batches, when they are due. */
   (batches: number): Promise<void>;
   readonly results: Validated[];
 }
@@ -44,7 +44,11 @@ export async function openValidation(
         tasks,
         attempts: 1,
         inference,
-        sampling: { temperature: 0, topP: 1, maxTokensPerCall: settings.maxTokensPerCall },
+        sampling: {
+          temperature: settings.temperature,
+          topP: settings.topP,
+          maxTokensPerCall: settings.maxTokensPerCall,
+        },
         label: 'validation',
       },
       sandboxes,
