@@ -22,6 +22,7 @@ const parts = {
   serve: [python, [join(root, 'trainer', 'bench_serve.py')]],
   train: [python, [join(root, 'trainer', 'bench_train.py')]],
   rl: [python, [join(root, 'trainer', 'bench_rl.py')]],
+  value: [python, [join(root, 'trainer', 'bench_value.py')]],
 };
 const wanted = process.argv.slice(2);
 const unknown = wanted.find((part) => !(part in parts));

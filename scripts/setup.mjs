@@ -66,7 +66,9 @@ export function setup({ tests = false } = {}) {
     throw new Error(`Node ${process.versions.node} is too old: orchard needs 20 or newer`);
   once('node_modules/.orchard', hashOf('package-lock.json'), () => {
     console.error('installing npm packages…');
-    run('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error']);
+    // onnxruntime-node's install script fetches CUDA libraries that scoring on the CPU has no use for.
+    const env = { ...process.env, ONNXRUNTIME_NODE_INSTALL: 'skip' };
+    run('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error'], { env });
     if (!existsSync(node)) {
       // npm may be told not to run install scripts; the current Node comes with one.
       run('npm', ['rebuild', 'node', '--ignore-scripts=false', '--loglevel=error']);

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { mcnemar, wilson } from '../../src/algo/stats.ts';
+import { mcnemar, poissonBinomialTail, wilson } from '../../src/algo/stats.ts';
 
 // Newcombe 1998, "Two-sided confidence intervals for the single proportion", table I, method 3.
 test.each([
@@ -33,4 +33,24 @@ test('the test is symmetric, certain of nothing without changes, and holds for l
   const p = mcnemar(400, 100);
   expect(p).toBeGreaterThan(0);
   expect(p).toBeLessThan(1e-40);
+});
+
+test('the chance of so many successes is that of all ways to have them, counted one by one', () => {
+  const probabilities = [0.1, 0.5, 0.75, 1, 0, 0.3];
+  const chance = (least: number): number => {
+    let sum = 0;
+    for (let way = 0; way < 2 ** probabilities.length; way++) {
+      const hits = probabilities.map((_, at) => (way >> at) & 1);
+      if (hits.reduce((total, hit) => total + hit, 0) < least) continue;
+      sum += probabilities.reduce((product, p, at) => product * (hits[at] ? p : 1 - p), 1);
+    }
+    return sum;
+  };
+  for (let least = 0; least <= 7; least++)
+    expect(poissonBinomialTail(probabilities, least)).toBeCloseTo(chance(least), 12);
+});
+
+test('with equal chances it is the binomial tail of published tables', () => {
+  // P(X ≥ 8) of 10 tosses of a coin.
+  expect(poissonBinomialTail(new Array(10).fill(0.5), 8)).toBeCloseTo(56 / 1024, 12);
 });

@@ -34,6 +34,7 @@ export const config = z.strictObject({
   pool: z.string().optional().describe('a select stage whose tasks are the prompts; all training tasks when left out'),
   unseenBy: z.array(z.string()).default([]).describe('collect stages whose tasks are left out'),
   steps: z.number().int().positive(),
+  episodes: z.number().int().positive().optional().describe('ends with the step in which so many have been run'),
   prompts: z.number().int().positive().describe('groups in a step'),
   oversample: z.number().min(1).default(1.25).describe('prompts begun at once, as a multiple of prompts'),
   rollout: Rollout.prefault({}),

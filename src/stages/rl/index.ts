@@ -22,7 +22,7 @@ export const rl: Stage<Config> = {
     const { rollout, distill, validate } = settings;
     const [low, high] = clipOf(settings);
     return [
-      `${settings.steps} steps from ${settings.from}: ${settings.prompts} groups of ${rollout.n} episodes a step, up to ${rollout.max} in strides of ${rollout.stride}, ${rollout.band[0]} to ${rollout.band[1]} of them resolved`,
+      `${settings.steps} steps${settings.episodes ? ` or ${settings.episodes} episodes` : ''} from ${settings.from}: ${settings.prompts} groups of ${rollout.n} episodes a step, up to ${rollout.max} in strides of ${rollout.stride}, ${rollout.band[0]} to ${rollout.band[1]} of them resolved`,
       `${settings.objective}, ratio clipped to ${1 - low} to ${1 + high}, learning rate ${settings.learningRate}, ${settings.epochs * settings.updates} updates a step, staleness ${settings.staleness}`,
       `rewards: ${rewardsOf(settings)
         .map(({ name }) => name)

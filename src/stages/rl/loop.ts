@@ -120,6 +120,7 @@ export async function runLoop(
   let done = first;
   let stopped: string | null = null;
   for (; done < settings.steps; done++) {
+    if (settings.episodes !== undefined && (await episodesRun(dir, done)) >= settings.episodes) break;
     stopped = await advance(sampledBy(done));
     if (stopped !== null) break;
     began.set(done, performance.now());
@@ -169,6 +170,12 @@ const barren = (reasons: Record<string, number>, { settings, step }: { settings:
   `step ${step} of ${settings.name} found no group to train on: ${Object.entries(reasons)
     .map(([reason, count]) => `${count} ${reason.replaceAll('_', ' ')}`)
     .join(', ')}`;
+
+async function episodesRun(dir: string, steps: number): Promise<number> {
+  let sum = 0;
+  for (let step = 0; step < steps; step++) sum += (await generatedOf(dir, step)).episodes.run;
+  return sum;
+}
 
 /** Old weights are only wanted where something still reads them. */
 async function prune(dir: string, { upTo, keep }: { upTo: number; keep: Set<number> }): Promise<void> {
