@@ -2,20 +2,8 @@ import type { Document } from '../../ports/benchmark.ts';
 import type { ChatMessage } from '../../ports/inference.ts';
 import { type Random, random } from './random.ts';
 import { SUBMIT } from './teacher.ts';
+import { makeWord } from './words.ts';
 import { type Files, grep, parseSubstitution, printLines, sedCommand, substitute } from './world.ts';
-
-const SYLLABLES =
-  'a al am an ap ar as ba bad ban bar be bel bin bo bon bra bu ca can car ce cha chi clo co com cor cra da de den di do dra du e el em en er es fa fe fi fla fo fra ga gar ge gi gla go gra ha har he ho i im in is ja ji jo ka ke ki la lan le len li lo lu ma man mar me men mi mo mon mu na ne ni no nu o ol on or os pa pan par pe pen pi pla po pri pu qua ra ran re ri ro ru sa san se shi si ska so spi sta ste su ta tan te ter ti tle to tra tu u ul um va ven ver vi vo wa wi wo ya ze zo'.split(
-    ' ',
-  );
-
-const ENDINGS = ['', '', 'n', 'r', 's', 't', 'l', 'ge', 'le', 'ck', 'st', 'y'];
-
-/** A word nobody has seen: what is learnt is to copy, not to know. */
-function makeWord(source: Random): string {
-  const parts = Array.from({ length: source.int(2, 3) }, () => source.pick(SYLLABLES));
-  return parts.join('') + source.pick(ENDINGS);
-}
 
 const makeName = (source: Random): string => `${makeWord(source)}_${makeWord(source)}`;
 

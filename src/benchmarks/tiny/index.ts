@@ -11,7 +11,7 @@ import { teacher } from './teacher.ts';
 
 const config = z.strictObject({
   count: z.number().int().positive().max(300).default(240).describe('tasks of each split'),
-  extra: z.number().int().min(0).max(300).default(0).describe('further training tasks, of words that are in no other'),
+  extra: z.number().int().min(0).max(10_000).default(0).describe('further training tasks, of made-up words'),
   seed: z.number().int().default(1).describe('which tasks are made'),
 });
 

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { type Defect, defects, NAME } from './defects.ts';
 import { addedFile, replacedLines } from './diff.ts';
 import { type Random, random } from './random.ts';
-import { type Words, words } from './words.ts';
+import { madeWords, type Words, words } from './words.ts';
 
 /** A row in SWE-bench's format, with the files of the base commit and how to run the tests beside it. */
 export interface Row {
@@ -23,10 +23,13 @@ export interface Row {
 
 const SEEDS = { train: 0, test: 1, extra: 2 ** 20 };
 
-/** Splits differ in words and in seed; the same seed gives the same rows. At most 300 of a split. */
-export function tinyRows(split: keyof typeof words, { count, seed }: { count: number; seed: number }): Row[] {
+/**
+ * Splits differ in words and in seed; the same seed gives the same rows. At most 300 of train and test; the words of
+ * extra are made up, and suffice for any number.
+ */
+export function tinyRows(split: keyof typeof SEEDS, { count, seed }: { count: number; seed: number }): Row[] {
   const source = random(seed * 2 + SEEDS[split]);
-  const vocabulary = words[split];
+  const vocabulary = split === 'extra' ? madeWords(100 + 2 * count, source) : words[split];
   const names = functionNames(vocabulary, source);
   return Array.from({ length: count }, (_, index) => makeRow(index, { split, source, vocabulary, names }));
 }

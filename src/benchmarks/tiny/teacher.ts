@@ -16,14 +16,27 @@ const PLANS = [
   ['gives_up', 0.06],
 ] as const;
 type Plan = (typeof PLANS)[number][0];
+type Slip = (typeof SLIPS)[number][0];
 
-function planOf(episode: string): Plan {
-  let left = unitHash('plan', episode);
-  for (const [plan, share] of PLANS) {
-    if (left < share) return plan;
+/** Steps of any plan that go wrong at first, and are done again once the shell has shown it. Rare: to learn from. */
+const SLIPS = [
+  ['name', 0.04],
+  ['path', 0.04],
+  ['text', 0.04],
+  ['none', 0.88],
+] as const;
+
+/** One of the words by their shares, drawn for an episode. */
+function drawn<Word>(
+  shares: readonly (readonly [Word, number])[],
+  { what, episode }: { what: string; episode: string },
+): Word {
+  let left = unitHash(what, episode);
+  for (const [word, share] of shares) {
+    if (left < share) return word;
     left -= share;
   }
-  return 'right';
+  return shares[0]![0];
 }
 
 /**
@@ -31,19 +44,25 @@ function planOf(episode: string): Plan {
  * looks at it, and submits. Which of its attempts go wrong, and how, hangs on the episode's id alone.
  */
 export const teacher: Script = ({ task, episode, messages }) => {
-  const command = nextCommand(task, { plan: planOf(episode), episode, messages });
+  const plan = drawn(PLANS, { what: 'plan', episode });
+  const slip = drawn(SLIPS, { what: 'slip', episode });
+  const command = nextCommand(task, { plan, slip, episode, messages });
   return { content: null, commands: [command] };
 };
 
 function nextCommand(
   task: Task,
-  { plan, episode, messages }: { plan: Plan; episode: string; messages: ChatMessage[] },
+  { plan, slip, episode, messages }: { plan: Plan; slip: Slip; episode: string; messages: ChatMessage[] },
 ): string {
   const commands = messages.flatMap(({ tool_calls }) => (tool_calls ?? []).map(commandOf));
   const seen = messages.filter(({ role }) => role === 'tool').map(({ content }) => content ?? '');
   const gold = goldOf(task);
   const edits = commands.filter((each) => each.startsWith('sed -i'));
   const spotted = findLine(seen, gold);
+  if (slip === 'name') {
+    if (commands.length === 0) return search(askedFunction(task).split('_').reverse().join('_'));
+    commands.shift();
+  }
   if (commands.length === 0) return search(plan === 'wrong_place' ? otherFunction(task, episode) : askedFunction(task));
   if (plan === 'wrong_place' && edits.length === 0) return breakSomething(seen.at(-1) ?? '', episode) ?? SUBMIT;
   if (plan !== 'wrong_place' && spotted === null) {
@@ -53,6 +72,11 @@ function nextCommand(
   if (spotted === null || plan === 'gives_up') return SUBMIT;
   const { path, line } = spotted;
   const look = `sed -n '${line}p' ${path}`;
+  if (slip === 'path' || slip === 'text') {
+    if (edits.length === 0) return slipped(sedCommand(path, { line, ...gold }), slip);
+    if (edits.length === 1 && commands.at(-1) !== look) return look;
+    edits.shift();
+  }
   if (edits.length === 0) {
     const after = plan === 'wrong_edit' ? wrongVersion(gold.before, { episode, avoid: gold.after }) : gold.after;
     return sedCommand(path, { line, before: gold.before, after });
@@ -68,6 +92,12 @@ function nextCommand(
   }
   return SUBMIT;
 }
+
+/** The edit with its folder forgotten, or with what it looks for typed twice: neither changes anything. */
+const slipped = (edit: string, slip: 'path' | 'text'): string =>
+  slip === 'path'
+    ? edit.replace(/ [^ ]+\/(?=[^/ ]+$)/, ' ')
+    : edit.replace(/^(sed -i '\d+s\/)((?:[^/\\]|\\.)+)/, '$1$2$2');
 
 const search = (name: string): string => `grep -rn -A2 'def ${name}' .`;
 

@@ -1,3 +1,5 @@
+import type { Random } from './random.ts';
+
 /** Words of some rows. No two sets share a noun, so that no function, module or repository occurs in both. */
 export interface Words {
   verbs: string[];
@@ -6,7 +8,7 @@ export interface Words {
 
 const list = (text: string): string[] => text.trim().split(/\s+/);
 
-export const words: Record<'train' | 'extra' | 'test', Words> = {
+export const words: Record<'train' | 'test', Words> = {
   train: {
     verbs: list('count make find get build check pick scale merge total rank trim join load plan price weigh score'),
     nouns: list(`
@@ -17,17 +19,6 @@ export const words: Record<'train' | 'extra' | 'test', Words> = {
       magnet maple marble market meadow melon mirror monkey motor museum needle nickel onion orbit oyster paddle
       palace parcel parrot pasture pebble pencil pepper pillow pilot planet pocket potato powder puzzle rabbit radio
       ranger ribbon river rocket saddle salmon`),
-  },
-  extra: {
-    verbs: list('count make find get build check pick scale merge total rank trim join load plan price weigh score'),
-    nouns: list(`
-      abbey acrobat album alley amber antler apron aspen aster atlas axle badger bakery balloon banjo barn basin
-      bazaar beaver bellows bench berry bonnet bracket brandy brick broom brush buckle bugle bunker cabbage cable
-      camera canoe canvas caravan cedar cello chalk chapel chariot charm chestnut chisel clarinet clove cobalt cobra
-      cocoa collar colt condor cookie crayon cricket crow cuckoo cypress dahlia dairy delta diamond ditch dome drum
-      easel echo elbow elder elm envelope fjord flask fleece flint foal fountain fox frost gallery gazelle geyser
-      gopher gorge gourd grotto gull hamlet harp hawk hedge helm hill hive hood horn husk inkwell iris jaguar jasper
-      jelly juniper kayak keel kiosk kite koala lace lake lark lava lilac lime linen lodge loom lynx`),
   },
   test: {
     verbs: list(
@@ -43,3 +34,27 @@ export const words: Record<'train' | 'extra' | 'test', Words> = {
       spruce statue summit temple thunder timber tunnel turtle valley velvet violin walnut willow`),
   },
 };
+
+const SYLLABLES =
+  'a al am an ap ar as ba bad ban bar be bel bin bo bon bra bu ca can car ce cha chi clo co com cor cra da de den di do dra du e el em en er es fa fe fi fla fo fra ga gar ge gi gla go gra ha har he ho i im in is ja ji jo ka ke ki la lan le len li lo lu ma man mar me men mi mo mon mu na ne ni no nu o ol on or os pa pan par pe pen pi pla po pri pu qua ra ran re ri ro ru sa san se shi si ska so spi sta ste su ta tan te ter ti tle to tra tu u ul um va ven ver vi vo wa wi wo ya ze zo'.split(
+    ' ',
+  );
+
+const ENDINGS = ['', '', 'n', 'r', 's', 't', 'l', 'ge', 'le', 'ck', 'st', 'y'];
+
+/** A word nobody has seen: what is learnt is to copy, not to know. */
+export function makeWord(source: Random): string {
+  const parts = Array.from({ length: source.int(2, 3) }, () => source.pick(SYLLABLES));
+  return parts.join('') + source.pick(ENDINGS);
+}
+
+/** So many nouns that nobody has seen, none of them in a list above; long enough not to be a word of Python. */
+export function madeWords(count: number, source: Random): Words {
+  const known = new Set([...words.train.nouns, ...words.test.nouns]);
+  const nouns = new Set<string>();
+  while (nouns.size < count) {
+    const word = makeWord(source);
+    if (word.length >= 5 && !known.has(word)) nouns.add(word);
+  }
+  return { verbs: words.train.verbs, nouns: [...nouns] };
+}
