@@ -159,6 +159,22 @@ test('the teacher is right often, wrong sometimes, and sometimes right half-way;
   expect(flat).toBeGreaterThan(3);
 });
 
+test('now and then a step of the teacher goes wrong first, changes nothing, and is done again', async () => {
+  const tasks = await tiny.tasks(options, 'train');
+  const slips = { name: 0, path: 0, text: 0 };
+  for (const task of tasks) {
+    const { commands, files } = attempt(task, `e:${task.id}`);
+    const edits = commands.filter((command) => command.startsWith('sed -i'));
+    if (commands[0] !== `grep -rn -A2 'def ${task.statement.match(/\w+/)![0]}' .` && commands[1]?.startsWith('grep'))
+      slips.name++;
+    const [first, second] = edits.map((command) => parseSubstitution(command)!);
+    if (!first || !second || edits.at(-1) !== goldCommand(task)) continue;
+    if (!(first.path in files)) slips.path++;
+    else if (first.old === second.old.repeat(2)) slips.text++;
+  }
+  for (const count of Object.values(slips)) expect(count).toBeGreaterThan(1);
+});
+
 function goldCommand(task: Task): string {
   const lines = task.goldPatch.split('\n');
   const path = lines.find((line) => line.startsWith('+++ b/'))!.slice(6);
@@ -225,4 +241,6 @@ test('further training tasks share no noun with the others', async () => {
   expect(ids).toHaveLength(200);
   expect(test).toHaveLength(100);
   expect([...ids.slice(0, 100), ...test].some((noun) => extra.has(noun))).toBe(false);
+  // Their words are made up, so there are as many as anyone asks for.
+  expect(await tiny.tasks({ count: 1, extra: 700, seed: 1 }, 'train')).toHaveLength(701);
 });
