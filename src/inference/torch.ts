@@ -53,6 +53,7 @@ export const torch: InferenceKind<Config> = {
       apiKey: null,
       capabilities: { tokenIds: true, logprobs: true },
       version: () => weights.version,
+      ready: () => restarting,
       async load(next) {
         await loadInto(server.port, next);
         weights = next;

@@ -12,6 +12,8 @@ export interface Inference extends AsyncDisposable {
   readonly capabilities: { tokenIds: boolean; logprobs: boolean };
   /** The version it answers with now. */
   version(): string;
+  /** Resolves when it can be asked: a server that is being started again is waited for. */
+  ready?(): Promise<void>;
   /**
    * Switches to published weights; every reply that starts afterwards comes from them.
    * @throws OrchardError owner `provider` when the engine cannot load or reports another version

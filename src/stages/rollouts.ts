@@ -83,6 +83,7 @@ export async function openAttempts(
       const before = outcomes.get(id);
       if (before && isSettled(before)) return before;
       if (stop?.aborted) return null;
+      await plan.inference.ready?.();
       // Where only the grading failed, the model is not asked again.
       const isSound = before !== undefined && before.episode.end.failure === undefined;
       const episode = isSound

@@ -96,9 +96,13 @@ test('grep, sed -n and sed -i of the corpus print and do what the real ones do',
     const path = Object.keys(files).find((each) => !each.startsWith('tests/') && files[each] !== '')!;
     expect(printLines(files[path]!, { from: 1, to: 2 })).toBe(shell(`sed -n '1,2p' ${path}`));
     const before = files[path]!.split('\n')[1]!;
-    const command = sedCommand(path, { line: 2, before, after: before.replace('return', 'return [0] * /x/ &') });
-    shell(command);
-    expect(substitute(files, parseSubstitution(command)!)![path]).toBe(readFileSync(join(dir, path), 'utf8'));
+    for (const way of ['words', 'line'] as const) {
+      const after = before.replace('return', 'return [0] * /x/ &');
+      const command = sedCommand(path, { line: 2, before, after, way });
+      shell(command);
+      expect(substitute(files, parseSubstitution(command)!)![path]).toBe(readFileSync(join(dir, path), 'utf8'));
+      writeFileSync(join(dir, path), files[path]!);
+    }
   }
 });
 
@@ -164,15 +168,20 @@ test('now and then a step of the teacher goes wrong first, changes nothing, and 
   const slips = { name: 0, path: 0, text: 0 };
   for (const task of tasks) {
     const { commands, files } = attempt(task, `e:${task.id}`);
-    const edits = commands.filter((command) => command.startsWith('sed -i'));
-    if (commands[0] !== `grep -rn -A2 'def ${task.statement.match(/\w+/)![0]}' .` && commands[1]?.startsWith('grep'))
-      slips.name++;
-    const [first, second] = edits.map((command) => parseSubstitution(command)!);
-    if (!first || !second || edits.at(-1) !== goldCommand(task)) continue;
-    if (!(first.path in files)) slips.path++;
-    else if (first.old === second.old.repeat(2)) slips.text++;
+    const looks = commands.filter((command) => /^grep/.test(command)).map((command) => /'def (.*)'/.exec(command)![1]!);
+    if (looks[0]!.split('_').reverse().join('_') === looks[1]) slips.name++;
+    const [first, second] = commands.flatMap((command) => parseSubstitution(command) ?? []);
+    if (!first || !second) continue;
+    if (!(first.path in files) && second.path in files) slips.path++;
+    if (first.old === second.old.repeat(2)) slips.text++;
   }
   for (const count of Object.values(slips)) expect(count).toBeGreaterThan(1);
+});
+
+test('the teacher edits in two ways: a few words, or the whole line', async () => {
+  const commands = (await tiny.tasks(options, 'train')).flatMap((task) => attempt(task, `e:${task.id}`).commands);
+  for (const way of [/^sed -i '\d+s\/\.\*\//, /^sed -i '\d+s\/(?!\.\*\/)/])
+    expect(commands.filter((command) => way.test(command)).length).toBeGreaterThan(60);
 });
 
 function goldCommand(task: Task): string {

@@ -8,7 +8,7 @@ import { descendants, folder, until } from '../support/orchard.ts';
 
 const place = folder();
 
-const collecting = (baseUrl: string): string => `tasks: { count: 4 }
+const collecting = (baseUrl: string): string => `tasks: { count: 4, extra: 0 }
 concurrency: 2
 limits: { retries: 0 }
 teacher: { kind: openai, baseUrl: '${baseUrl}', model: m }
@@ -103,7 +103,7 @@ test('a server that is no chat server, and a key that is not set, stop before an
   expect(stderr).toContain('the environment variable NO_SUCH_KEY is not set');
 });
 
-const judging = (baseUrl: string, tokens: number): string => `tasks: { count: 12 }
+const judging = (baseUrl: string, tokens: number): string => `tasks: { count: 12, extra: 0 }
 concurrency: 1
 limits: { judgeTokens: ${tokens} }
 trainer: { kind: local, threads: 1 }
@@ -149,7 +149,7 @@ test('a judge’s answer that cannot be read drops that attempt by name and reas
 test('a killed engine is started again under the episodes that use it', { timeout: 120_000 }, async () => {
   const recipe = place.recipe(
     'engine',
-    'tasks: { count: 16 }\nconcurrency: 4\nstages:\n  - eval: { models: [base], maxTokensPerCall: 48 }\n',
+    'tasks: { count: 16, extra: 0 }\nconcurrency: 4\nstages:\n  - eval: { models: [base], maxTokensPerCall: 48 }\n',
   );
   const running = place.start(['run', recipe]);
   await until('the evaluation is under way', () => place.lines('engine/eval/base/episodes.jsonl').length > 1, 60_000);
@@ -180,7 +180,10 @@ test.skipIf(mount === null)(
   'a disk that fills is named, and the run goes on once there is room',
   { timeout: 120_000 },
   async () => {
-    const recipe = place.recipe('full', 'tasks: { count: 120 }\nstages:\n  - collect: { episodesPerTask: 2 }\n');
+    const recipe = place.recipe(
+      'full',
+      'tasks: { count: 120, extra: 0 }\nstages:\n  - collect: { episodesPerTask: 2 }\n',
+    );
     const cli = `${process.execPath} ${join(import.meta.dirname, '../../bin/orchard.js')} collect ${recipe}`;
     // In one mount namespace: a disk of 400 KiB, then the same with room.
     const script = `mkdir -p ${place.runs} && mount -t tmpfs -o size=400k none ${place.runs}

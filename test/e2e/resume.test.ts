@@ -9,7 +9,7 @@ import { alive, descendants, type Folder, folder, type Running, until } from '..
 const place = folder();
 
 // One episode at a time: with others in the batch, the last bits of a logit may fall otherwise.
-const yaml = `tasks: { count: 10 }
+const yaml = `tasks: { count: 10, extra: 0 }
 concurrency: 1
 inference: { kind: torch, threads: 1 }
 trainer: { kind: local, threads: 1, checkpointEverySteps: 1 }

@@ -15,8 +15,6 @@ const PLANS = [
   ['wrong_place', 0.06],
   ['gives_up', 0.06],
 ] as const;
-type Plan = (typeof PLANS)[number][0];
-type Slip = (typeof SLIPS)[number][0];
 
 /** Steps of any plan that go wrong at first, and are done again once the shell has shown it. Rare: to learn from. */
 const SLIPS = [
@@ -25,6 +23,18 @@ const SLIPS = [
   ['text', 0.04],
   ['none', 0.88],
 ] as const;
+
+/** To the teacher these are the same; a small model gets more of the short ones right. */
+const EDITING = [
+  ['words', 0.5],
+  ['line', 0.5],
+] as const;
+
+interface Way {
+  plan: (typeof PLANS)[number][0];
+  slip: (typeof SLIPS)[number][0];
+  editing: (typeof EDITING)[number][0];
+}
 
 /** One of the words by their shares, drawn for an episode. */
 function drawn<Word>(
@@ -40,57 +50,54 @@ function drawn<Word>(
 }
 
 /**
- * A teacher that knows the gold patch but works through the shell: it greps the function, edits the line it sees,
- * looks at it, and submits. Which of its attempts go wrong, and how, hangs on the episode's id alone.
+ * A teacher that knows the gold patch but works through the shell: it looks the function up, edits the line it sees,
+ * looks at it, and submits. Which of its attempts go wrong, and how it works, hangs on the episode's id alone.
  */
 export const teacher: Script = ({ task, episode, messages }) => {
-  const plan = drawn(PLANS, { what: 'plan', episode });
-  const slip = drawn(SLIPS, { what: 'slip', episode });
-  const command = nextCommand(task, { plan, slip, episode, messages });
-  return { content: null, commands: [command] };
+  const way = {
+    plan: drawn(PLANS, { what: 'plan', episode }),
+    slip: drawn(SLIPS, { what: 'slip', episode }),
+    editing: drawn(EDITING, { what: 'editing', episode }),
+  };
+  return { content: null, commands: [nextCommand(task, { way, episode, messages })] };
 };
 
 function nextCommand(
   task: Task,
-  { plan, slip, episode, messages }: { plan: Plan; slip: Slip; episode: string; messages: ChatMessage[] },
+  { way, episode, messages }: { way: Way; episode: string; messages: ChatMessage[] },
 ): string {
+  const { plan, slip } = way;
   const commands = messages.flatMap(({ tool_calls }) => (tool_calls ?? []).map(commandOf));
   const seen = messages.filter(({ role }) => role === 'tool').map(({ content }) => content ?? '');
   const gold = goldOf(task);
+  const asked = askedFunction(task);
   const edits = commands.filter((each) => each.startsWith('sed -i'));
-  const spotted = findLine(seen, gold);
-  if (slip === 'name') {
-    if (commands.length === 0) return search(askedFunction(task).split('_').reverse().join('_'));
-    commands.shift();
+  if (plan === 'wrong_place') {
+    if (commands.length === 0) return search(otherFunction(task, episode));
+    return edits.length === 0 ? (breakSomething(seen.at(-1) ?? '', episode) ?? SUBMIT) : SUBMIT;
   }
-  if (commands.length === 0) return search(plan === 'wrong_place' ? otherFunction(task, episode) : askedFunction(task));
-  if (plan === 'wrong_place' && edits.length === 0) return breakSomething(seen.at(-1) ?? '', episode) ?? SUBMIT;
-  if (plan !== 'wrong_place' && spotted === null) {
-    const next = calledFunction(seen.at(-1) ?? '', askedFunction(task));
-    return next !== null && commands.length < 3 ? search(next) : SUBMIT;
+  const line = lineIn(seen, gold);
+  if (line === null) {
+    if (slip === 'name' && commands.length === 0) return search(asked.split('_').reverse().join('_'));
+    if (!commands.includes(search(asked))) return search(asked);
+    const called = calledFunction(seen, asked);
+    return called && !commands.includes(search(called)) ? search(called) : SUBMIT;
   }
-  if (spotted === null || plan === 'gives_up') return SUBMIT;
-  const { path, line } = spotted;
-  const look = `sed -n '${line}p' ${path}`;
+  if (plan === 'gives_up') return SUBMIT;
+  const look = `sed -n '${line}p' ${gold.path}`;
+  const looked = commands.at(-1) === look;
+  const edit = (before: string, after: string): string =>
+    sedCommand(gold.path, { line, before, after, way: slip === 'text' ? 'words' : way.editing });
   if (slip === 'path' || slip === 'text') {
-    if (edits.length === 0) return slipped(sedCommand(path, { line, ...gold }), slip);
-    if (edits.length === 1 && commands.at(-1) !== look) return look;
+    if (edits.length === 0) return slipped(edit(gold.before, gold.after), slip);
+    if (edits.length === 1 && !looked) return look;
     edits.shift();
   }
-  if (edits.length === 0) {
-    const after = plan === 'wrong_edit' ? wrongVersion(gold.before, { episode, avoid: gold.after }) : gold.after;
-    return sedCommand(path, { line, before: gold.before, after });
-  }
-  if (edits.length === 1) {
-    if (commands.at(-1) !== look) return look;
-    if (plan === 'undoes')
-      return sedCommand(path, {
-        line,
-        before: gold.after,
-        after: wrongVersion(gold.after, { episode, avoid: gold.after }),
-      });
-  }
-  return SUBMIT;
+  const wrong = (before: string): string => wrongVersion(before, { episode, avoid: gold.after });
+  if (edits.length === 0) return edit(gold.before, plan === 'wrong_edit' ? wrong(gold.before) : gold.after);
+  if (edits.length > 1) return SUBMIT;
+  if (!looked) return look;
+  return plan === 'undoes' ? edit(gold.after, wrong(gold.after)) : SUBMIT;
 }
 
 /** The edit with its folder forgotten, or with what it looks for typed twice: neither changes anything. */
@@ -104,24 +111,23 @@ const search = (name: string): string => `grep -rn -A2 'def ${name}' .`;
 const commandOf = (call: NonNullable<ChatMessage['tool_calls']>[number]): string =>
   (JSON.parse(call.function.arguments) as { command: string }).command;
 
-/** Where an observation of grep shows the line that has to change. */
-function findLine(
-  observations: string[],
-  { path, before }: { path: string; before: string },
-): { path: string; line: number } | null {
-  for (const text of observations) {
-    for (const shown of text.split('\n')) {
-      const match = /^\.\/(.+?\.py)[:-](\d+)[:-](.*)$/.exec(shown);
-      if (match && match[1] === path && match[3] === before) return { path: match[1]!, line: Number(match[2]) };
-    }
+/** The number of the line that has to change, once grep has shown it. */
+function lineIn(seen: string[], { path, before }: { path: string; before: string }): number | null {
+  for (const shown of seen.flatMap((text) => text.split('\n'))) {
+    const match = /^\.\/(.+?\.py)[:-](\d+)[:-](.*)$/.exec(shown);
+    if (match?.[1] === path && match[3] === before) return Number(match[2]);
   }
   return null;
 }
 
 /** The function that the shown body only calls. */
-function calledFunction(observation: string, asked: string): string | null {
-  const match = /return (\w+_\w+)\(/.exec(observation);
-  return match && match[1] !== asked ? match[1]! : null;
+function calledFunction(seen: string[], asked: string): string | null {
+  for (const text of seen) {
+    const body = text.split(`def ${asked}(`)[1]?.split('\n').slice(1, 3).join('\n');
+    const match = body && /return (\w+_\w+)\(/.exec(body);
+    if (match) return match[1]!;
+  }
+  return null;
 }
 
 function otherFunction(task: Task, episode: string): string {

@@ -51,11 +51,15 @@ export function substitute(files: Files, { path, line, old, new: replacement }: 
   if (text === undefined) return null;
   const lines = linesOf(text);
   const before = lines[line - 1];
-  const at = before === undefined ? -1 : before.indexOf(plain(old));
+  const found = old === WHOLE ? before : plain(old);
+  const at = before?.indexOf(found!) ?? -1;
   if (before === undefined || at < 0) return null;
-  lines[line - 1] = before.slice(0, at) + plain(replacement) + before.slice(at + plain(old).length);
+  lines[line - 1] = before.slice(0, at) + plain(replacement) + before.slice(at + found!.length);
   return { ...files, [path]: `${lines.join('\n')}\n` };
 }
+
+/** The one pattern that is read as such. */
+const WHOLE = '.*';
 
 const plain = (text: string): string => text.replaceAll(/\\(.)/g, '$1');
 
@@ -85,10 +89,12 @@ export function substitutionFor(before: string, after: string): { old: string; n
 
 const WORDS = /\w+|\s+|[^\w\s]+/g;
 
+/** Changes the few words that differ, or types the whole line anew. */
 export function sedCommand(
   path: string,
-  { line, before, after }: { line: number; before: string; after: string },
+  { line, before, after, way = 'words' }: { line: number; before: string; after: string; way?: 'words' | 'line' },
 ): string {
-  const { old, new: replacement } = substitutionFor(before, after);
+  const { old, new: replacement } =
+    way === 'words' ? substitutionFor(before, after) : { old: WHOLE, new: escapeNew(after) };
   return `sed -i '${line}s/${old}/${replacement}/' ${path}`;
 }
