@@ -123,7 +123,7 @@ async function roll(context: StageContext, plan: StepPlan): Promise<Rolled> {
   );
   const show = (groups: Group[]): void => {
     const full = groups.filter(({ drop }) => drop === null).length;
-    onChange(`${full}/${settings.prompts} groups, ${groups.length - full} dropped`);
+    onChange(`${Math.min(full, settings.prompts)}/${settings.prompts} groups, ${groups.length - full} dropped`);
   };
   show([]);
   const rolled = await rollGroups(attempts, { promptAt, cursor, poolSize: pool.length, settings }, show);
