@@ -16,7 +16,7 @@ import { holdOut, promptOrder } from './prompts.ts';
 import { openRewards } from './rewards.ts';
 import { generatedOf, generateStep, isGenerated } from './step.ts';
 import { openTeacher } from './teacher.ts';
-import { openValidation, type Validated } from './validate.ts';
+import { bestOf, openValidation, type Validated } from './validate.ts';
 
 export interface Ended {
   weights: Weights;
@@ -158,13 +158,6 @@ export async function runLoop(
   view.end(record.steps, { stopped, best });
   return { weights, steps: record.steps, stopped, validated };
 }
-
-/** The version that resolved most of the validation tasks; of equals the latest. */
-const bestOf = (validated: Validated[]): Validated | null =>
-  validated.reduce<Validated | null>(
-    (best, each) => (best === null || each.resolved >= best.resolved ? each : best),
-    null,
-  );
 
 const barren = (reasons: Record<string, number>, { settings, step }: { settings: Config; step: number }): string =>
   `step ${step} of ${settings.name} found no group to train on: ${Object.entries(reasons)

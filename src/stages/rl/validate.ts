@@ -15,6 +15,16 @@ import { versionFolder } from './learner.ts';
 const Validated = z.strictObject({ batches: z.number().int(), resolved: z.number().int(), total: z.number().int() });
 export type Validated = z.infer<typeof Validated>;
 
+/**
+ * The latest version within one standard error of the one that resolved most (the rule of Breiman et al. 1984): so few tasks
+ * do not tell such versions apart, and the later one has learnt more. `validated` is in the order of training.
+ */
+export function bestOf(validated: Validated[]): Validated | null {
+  const rates = validated.map(({ resolved, total }) => resolved / total);
+  const most = Math.max(...rates);
+  return validated.findLast(({ total }, at) => rates[at]! >= most - Math.sqrt((most * (1 - most)) / total)) ?? null;
+}
+
 export interface Validate {
   /** One attempt on each task, sampled as the rollouts are, with the weights of so many batches, when they are due. */
   (batches: number): Promise<void>;
