@@ -29,6 +29,11 @@ test.each([
   'run',
   'collect',
   'train sft',
+  'train rl',
+  'train value',
+  'rerank',
+  'tasks select',
+  'plot',
   'eval swebench',
   'plan',
   'status',
@@ -54,6 +59,16 @@ test('plan shows values with where they came from, and starts nothing', async ()
   const stages = json.stages as { kind: string; does: string[] }[];
   expect(stages.map(({ kind }) => kind)).toEqual('collect sft select rl rl value eval rerank'.split(' '));
   expect(stages.every(({ does }) => does.length > 0)).toBe(true);
+});
+
+test('a recipe for what is not there yet is planned whole, and its run says what is missing', async () => {
+  const planned = await place.run(['plan', 'orchard-swe-4b']);
+  expect(planned.code).toBe(0);
+  const stages = ['collect', 'sft', 'select', 'rl', 'rl-dense', 'value', 'eval', 'rerank'];
+  for (const stage of stages) expect(planned.stdout).toMatch(new RegExp(`^${stage}( |$)`, 'm'));
+  const run = await place.run(['run', 'orchard-swe-4b']);
+  expect(run.code).toBe(2);
+  expect(run.stderr).toContain('sandbox kubernetes can be planned but is not there to run yet');
 });
 
 test('a missing argument and an unknown option of a command exit with 2', async () => {

@@ -131,6 +131,17 @@ test('a step in which no group is left ends with the reasons, not in a spin', { 
   expect(ended.stderr).toContain('orchard tasks select');
 });
 
+test('a budget of episodes ends the stage with the step in which it is spent', { timeout: 240_000 }, async () => {
+  const recipe = from('budget', rl('episodes: 20, validate: { tasks: 0 }'));
+  const ended = await place.run(['train', 'rl', recipe]);
+  expect(ended.code, ended.stderr).toBe(0);
+  const run = stepsOf('budget').map(({ episodes }) => episodes.run);
+  const spent = run.reduce((sum, each) => sum + each, 0);
+  expect(run.length).toBeLessThan(4);
+  expect(spent).toBeGreaterThanOrEqual(20);
+  expect(spent - run.at(-1)!).toBeLessThan(20);
+});
+
 test('a judge that answers in another form is refused before anything is sampled', { timeout: 120_000 }, async () => {
   const { reply, startEngine } = await import('../support/engine.ts');
   await using judge = await startEngine((_, response) => reply(response, { content: '{"score": 7}' }));

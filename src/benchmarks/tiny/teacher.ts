@@ -24,10 +24,14 @@ const SLIPS = [
   ['none', 0.88],
 ] as const;
 
-/** To the teacher these are the same; a small model gets more of the short ones right. */
+/**
+ * Only the words that change, the whole line, or the words in whatever file has them on that line. To the teacher these
+ * are nearly the same; a small model misspells what is long, and paths most of all.
+ */
 const EDITING = [
-  ['words', 0.5],
-  ['line', 0.5],
+  ['words', 0.4],
+  ['line', 0.4],
+  ['glob', 0.2],
 ] as const;
 
 interface Way {
@@ -87,7 +91,12 @@ function nextCommand(
   const look = `sed -n '${line}p' ${gold.path}`;
   const looked = commands.at(-1) === look;
   const edit = (before: string, after: string): string =>
-    sedCommand(gold.path, { line, before, after, way: slip === 'text' ? 'words' : way.editing });
+    sedCommand(way.editing === 'glob' ? '*/*.py' : gold.path, {
+      line,
+      before,
+      after,
+      way: way.editing === 'line' && slip !== 'text' ? 'line' : 'words',
+    });
   if (slip === 'path' || slip === 'text') {
     if (edits.length === 0) return slipped(edit(gold.before, gold.after), slip);
     if (edits.length === 1 && !looked) return look;

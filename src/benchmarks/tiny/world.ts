@@ -45,18 +45,25 @@ export function parseSubstitution(command: string): Substitution | null {
   return match && { line: Number(match[1]), old: match[2]!, new: match[3]!, path: match[4]!.replace(/^\.\//, '') };
 }
 
-/** Applies it; null when the file, the line or the text is not there. */
+/** Applies it to every file that the path stands for; null when in none of them the line holds the text. */
 export function substitute(files: Files, { path, line, old, new: replacement }: Substitution): Files | null {
-  const text = files[path];
-  if (text === undefined) return null;
-  const lines = linesOf(text);
-  const before = lines[line - 1];
-  const found = old === WHOLE ? before : plain(old);
-  const at = before?.indexOf(found!) ?? -1;
-  if (before === undefined || at < 0) return null;
-  lines[line - 1] = before.slice(0, at) + plain(replacement) + before.slice(at + found!.length);
-  return { ...files, [path]: `${lines.join('\n')}\n` };
+  const changed: Files = {};
+  for (const [name, text] of Object.entries(files)) {
+    if (!standsFor(path, name)) continue;
+    const lines = linesOf(text);
+    const before = lines[line - 1];
+    const found = old === WHOLE ? before : plain(old);
+    const at = before?.indexOf(found!) ?? -1;
+    if (before === undefined || at < 0) continue;
+    lines[line - 1] = before.slice(0, at) + plain(replacement) + before.slice(at + found!.length);
+    changed[name] = `${lines.join('\n')}\n`;
+  }
+  return Object.keys(changed).length > 0 ? { ...files, ...changed } : null;
 }
+
+/** As in the shell: a star is anything within one folder's or file's name. */
+const standsFor = (path: string, name: string): boolean =>
+  new RegExp(`^${path.replaceAll(/[\\^$.|?+()[\]{}]/g, '\\$&').replaceAll('*', '[^/]*')}$`).test(name);
 
 /** The one pattern that is read as such. */
 const WHOLE = '.*';

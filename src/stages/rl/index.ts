@@ -30,7 +30,7 @@ export const rl: Stage<Config> = {
           ' + ',
         )}${distill ? `; distilled from ${distill.teacher} (${distill.divergence}, ${distill.beta} in the ${distill.into})` : ''}`,
       validate.tasks > 0
-        ? `best of the versions validated every ${validate.every} steps on ${validate.tasks} training tasks that are held out`
+        ? `validated every ${validate.every} steps on ${validate.tasks} training tasks that are held out; the latest version within a standard error of the best is kept`
         : 'the last version is kept',
     ];
   },
