@@ -29,7 +29,9 @@ export function printPlan(
       )}\n`,
     );
   for (const { name, kind, lines, needs } of stages) {
-    console.log(`${name}${name === kind ? '' : ` (${kind})`}${needs.length > 0 ? ` ← ${needs.join(', ')}` : ''}`);
+    console.log(
+      `${name}${name === kind ? '' : ` (${kind})`}${needs.length > 0 ? ` ← ${[...new Set(needs)].join(', ')}` : ''}`,
+    );
     for (const line of lines) console.log(`  ${line}`);
   }
 }
