@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
-import { isMap, isScalar, isSeq, LineCounter, parseDocument } from 'yaml';
+import { isAlias, isMap, isScalar, isSeq, LineCounter, parseDocument } from 'yaml';
 import { userError } from '../core/errors.ts';
 
 /** A value of a recipe before resolving, with the place each leaf and branch came from. */
@@ -44,7 +44,7 @@ async function readOne(file: string, shown: string): Promise<Raw> {
     );
   }
   const lines = new LineCounter();
-  const document = parseDocument(text, { lineCounter: lines });
+  const document = parseDocument(text, { lineCounter: lines, merge: true });
   const problem = document.errors[0];
   if (problem)
     throw userError(
@@ -56,8 +56,12 @@ async function readOne(file: string, shown: string): Promise<Raw> {
     throw userError(shown, `${shown}: expected settings, name: value`, 'see recipes/tiny.yaml');
   const origins = new Map<string, string>();
   const visit = (node: unknown, path: string): void => {
-    if (isMap(node)) {
-      for (const pair of node.items) {
+    if (isAlias(node)) {
+      visit(node.resolve(document), path);
+    } else if (isMap(node)) {
+      const merged = ({ key }: { key: unknown }): boolean => isScalar(key) && key.source === '<<';
+      for (const pair of node.items.filter(merged)) visit(pair.value, path);
+      for (const pair of node.items.filter((each) => !merged(each))) {
         const key = joinPath(path, String(isScalar(pair.key) ? pair.key.value : pair.key));
         const offset = isScalar(pair.key) ? pair.key.range?.[0] : undefined;
         if (offset !== undefined) origins.set(key, `${shown}:${lines.linePos(offset).line}`);
@@ -72,8 +76,17 @@ async function readOne(file: string, shown: string): Promise<Raw> {
       }
     }
   };
-  visit(document.contents, '');
-  return { value: absolute(document.toJS(), dirname(file)) as Record<string, unknown>, origins };
+  try {
+    const value = absolute(document.toJS(), dirname(file)) as Record<string, unknown>;
+    visit(document.contents, '');
+    return { value, origins };
+  } catch (error) {
+    throw userError(
+      shown,
+      `${shown}: ${(error as Error).message}`,
+      'check its anchors (&name), aliases (*name) and merges (<<: *name)',
+    );
+  }
 }
 
 /** Texts that begin with ./ or ../ are paths, from the folder of the file that says them. */

@@ -47,6 +47,37 @@ test('another kind of the same part drops the settings of the old kind', async (
   expect(set.value.sandbox).toEqual({ kind: 'kubernetes' });
 });
 
+test('what several stages share is said once: an anchor, and merges that keep the origin of each value', async () => {
+  const dir = await recipes({
+    'a.yaml':
+      'stages:\n  - sft: &sft\n      epochs: 5\n      seed: 1\n  - sft:\n      <<: *sft\n      seed: 2\n  - sft: *sft\n',
+  });
+  const { value, origins } = await readRaw(join(dir, 'a.yaml'), 'a.yaml');
+  expect(value.stages).toEqual([
+    { sft: { epochs: 5, seed: 1 } },
+    { sft: { epochs: 5, seed: 2 } },
+    { sft: { epochs: 5, seed: 1 } },
+  ]);
+  expect(origins.get('stages[1].sft.epochs')).toBe('a.yaml:3');
+  expect(origins.get('stages[1].sft.seed')).toBe('a.yaml:7');
+  expect(origins.get('stages[2].sft.seed')).toBe('a.yaml:4');
+  const set = applySet({ value, origins }, 'stages[2].sft.epochs=9', dir);
+  expect(set.value.stages).toMatchObject([{ sft: { epochs: 5 } }, { sft: { epochs: 5 } }, { sft: { epochs: 9 } }]);
+});
+
+for (const [what, text] of [
+  ['does not exist', 'limits: { <<: *nowhere }\n'],
+  ['is not a group of settings', 'limits: { <<: 3 }\n'],
+  ['holds itself', 'limits: &limits { calls: 3, more: *limits }\n'],
+])
+  test(`a merge or alias of what ${what} is refused with the file's name`, async () => {
+    const dir = await recipes({ 'a.yaml': text! });
+    await expect(readRaw(join(dir, 'a.yaml'), 'a.yaml')).rejects.toMatchObject({
+      owner: 'user',
+      message: expect.stringMatching(/^a\.yaml: /),
+    });
+  });
+
 test('extending twice is refused', async () => {
   const dir = await recipes({ 'a.yaml': 'extends: b.yaml\n', 'b.yaml': 'extends: c.yaml\n', 'c.yaml': 'name: c\n' });
   await expect(readRaw(join(dir, 'a.yaml'), 'a.yaml')).rejects.toMatchObject({

@@ -25,12 +25,13 @@ const SLIPS = [
 ] as const;
 
 /**
- * The whole line anew in the file that holds it, or only the words that change in whatever file has them on that line.
- * To the teacher these are nearly the same; a small model misspells what is long, and paths most of all.
+ * Only the words that change, the whole line, or the words in whatever file has them on that line. To the teacher these
+ * are nearly the same; a small model misspells what is long, and paths most of all.
  */
 const EDITING = [
-  ['line', 0.6],
   ['words', 0.4],
+  ['line', 0.4],
+  ['glob', 0.2],
 ] as const;
 
 interface Way {
@@ -90,11 +91,11 @@ function nextCommand(
   const look = `sed -n '${line}p' ${gold.path}`;
   const looked = commands.at(-1) === look;
   const edit = (before: string, after: string): string =>
-    sedCommand(way.editing === 'words' ? '*/*.py' : gold.path, {
+    sedCommand(way.editing === 'glob' ? '*/*.py' : gold.path, {
       line,
       before,
       after,
-      way: slip === 'text' ? 'words' : way.editing,
+      way: way.editing === 'line' && slip !== 'text' ? 'line' : 'words',
     });
   if (slip === 'path' || slip === 'text') {
     if (edits.length === 0) return slipped(edit(gold.before, gold.after), slip);
