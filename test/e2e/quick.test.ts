@@ -7,7 +7,7 @@ import { folder } from '../support/orchard.ts';
 const place = folder();
 
 test('the quick recipe goes from collecting to the table, and each of its parts can be looked at', {
-  timeout: 480_000,
+  timeout: 900_000,
 }, async () => {
   const run = await place.run(['run', 'tiny-quick']);
   expect(run.code, run.stderr).toBe(0);
