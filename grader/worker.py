@@ -6,9 +6,13 @@ Reads one JSON request a line from standard input and writes one JSON answer a l
   {"id": 1, "op": "script", "row": {...}}                                -> {"id": 1, "script": "#!/bin/bash\\n..."}
   {"id": 2, "op": "grade", "row": {...}, "log": "/path/test_output.txt"} -> {"id": 2, "report": {...}, "statuses": {...},
                                                                             "prepared": [...]}
+  {"id": 3, "op": "reason", "logs": ["/path/test_output.txt", ...]}      -> {"id": 3, "reason": ["oom", "environment"]}
+
+Before the first request it says its version, and which log parsers (5.x) or versions of repositories (4.x) it knows.
 
 `report` is the value of get_eval_report for the instance, `statuses` the map that the log parser made (empty when the
-log was not usable), `prepared` names what was done to a log that the official code cannot take. A request that fails
+log was not usable), `prepared` names what was done to a log that the official code cannot take, `reason` what
+classify_logs of 5.x says of logs without a result (null when it knows none). A request that fails
 is answered with {"id": ..., "error": "KeyError: 'x'"}: the traceback's last line. Lists of tests are lists here;
 the rows' other spellings are the caller's to read.
 """
@@ -124,6 +128,23 @@ def eval_script(row):
     return "\n".join(["#!/bin/bash", "set -uxo pipefail", *lines]) + "\n"
 
 
+def known():
+    """What rows may name: log parsers in 5.x, repositories with their versions in 4.x."""
+    if FIVE:
+        return {"parsers": sorted(grading.PARSER_REGISTRY)}
+    from swebench.harness.constants import MAP_REPO_VERSION_TO_SPECS
+
+    return {"repositories": {repo: sorted(versions) for repo, versions in MAP_REPO_VERSION_TO_SPECS.items()}}
+
+
+def reason_of(logs):
+    if not FIVE:
+        return None
+    from swebench.harness.infra_failure import classify_logs
+
+    return classify_logs(*logs)
+
+
 def grade(row, log):
     prepared = []
     try:
@@ -151,12 +172,14 @@ def main():
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever the official code prints
-    print(json.dumps({"version": VERSION}), file=answers, flush=True)
+    print(json.dumps({"version": VERSION, **known()}), file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         try:
             if request["op"] == "script":
                 answer = {"script": eval_script(request["row"])}
+            elif request["op"] == "reason":
+                answer = {"reason": reason_of(request["logs"])}
             else:
                 answer = grade(request["row"], request["log"])
         except Exception as problem:

@@ -164,3 +164,11 @@ function* runs<T>(list: T[], equal: (a: T, b: T) => boolean): Generator<{ from: 
     yield { from, to };
   }
 }
+
+/**
+ * pass^k: probability that all of `k` attempts drawn without replacement are resolved, C(resolved, k) / C(total, k)
+ * (Yao et al. 2024, arXiv 2406.12045).
+ * @throws RangeError as {@link passAtK}
+ */
+export const passHatK = ({ total, resolved }: { total: number; resolved: number }, k: number): number =>
+  1 - passAtK({ total, resolved: total - resolved }, k);
