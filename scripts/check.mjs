@@ -13,7 +13,7 @@ const layers = [
   ['data'],
   ['proxy'],
   ['sandboxes', 'inference', 'harnesses', 'benchmarks', 'rewards', 'trainers'],
-  ['stages'],
+  ['stages', 'scoring'],
   ['recipe'],
   ['cli'],
 ];

@@ -1,5 +1,5 @@
-// Installs what orchard needs into the checkout: npm packages (with a current Node among them) and the trainer's
-// Python environment. Plain JavaScript for the Node a machine happens to have; does nothing when all is there.
+// Installs what orchard needs into the checkout: npm packages (with a current Node among them), the official
+// graders and the trainer's Python environment. Plain JavaScript for the Node a machine happens to have; does nothing when all is there.
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -76,6 +76,13 @@ export function setup({ tests = false } = {}) {
         run(process.execPath, ['installArchSpecificPackage.js'], { cwd: join(root, 'node_modules', 'node') });
     }
   });
+  for (const version of ['4.1', '5.0']) {
+    const folder = join('grader', version);
+    once(join(folder, '.venv', '.orchard'), hashOf(join(folder, 'uv.lock'), join(folder, 'pyproject.toml')), () => {
+      console.error(`installing the official grader ${version}…`);
+      run(findUv(), ['sync', '--locked'], { cwd: join(root, folder) });
+    });
+  }
   const groups = tests ? ['--group', 'test'] : [];
   const stamp = `${hashOf('trainer/uv.lock', 'trainer/pyproject.toml')} ${groups.join(' ')}`;
   const path = join(root, 'trainer', '.venv', '.orchard');

@@ -8,6 +8,9 @@ export const projectRoot = dirname(dirname(dirname(fileURLToPath(import.meta.url
 
 export const recipesDir = join(projectRoot, 'recipes');
 
+/** The official graders' environments. */
+export const graderDir = join(projectRoot, 'grader');
+
 export const machine: Machine = {
   python: process.env.ORCHARD_PYTHON ?? join(projectRoot, 'trainer', '.venv', 'bin', 'python'),
   secret: (name) => process.env[name],

@@ -9,6 +9,7 @@ import { register as run } from './commands/run.ts';
 import { register as schema } from './commands/schema.ts';
 import { register as show } from './commands/show.ts';
 import { register as status } from './commands/status.ts';
+import { register as swebench } from './commands/swebench.ts';
 import { register as tasks } from './commands/tasks.ts';
 
 // Commands import what they do only when they run, so that --help answers at once.
@@ -16,10 +17,12 @@ const program = new Command('orchard')
   .description('Trains a language model to be a coding agent, in the harness it will be deployed in.')
   .version('0.1.0')
   .showSuggestionAfterError()
+  .enablePositionalOptions()
   .configureHelp({ showGlobalOptions: true })
   .addHelpText('after', '\nExamples:\n  orchard run tiny\n  orchard plan tiny --set harness.turns=8');
 program.exitOverride((problem) => process.exit(problem.exitCode === 0 ? 0 : 2));
-for (const register of [run, plan, status, plot, logs, show, list, tasks, data, schema, doctor]) register(program);
+for (const register of [run, swebench, plan, status, plot, logs, show, list, tasks, data, schema, doctor])
+  register(program);
 
 try {
   await program.parseAsync();

@@ -87,7 +87,8 @@ export async function gradeLogs(
   const predictions = new Map(options.predictions?.byId);
   for (const { id, model, patch } of options.logs.values()) {
     const known = predictions.get(id);
-    if (patch !== null) predictions.set(id, { id, model, attempt: null, value: null, ...known, patch: await readFile(patch) });
+    if (patch !== null)
+      predictions.set(id, { id, model, attempt: null, value: null, ...known, patch: await readFile(patch) });
     else if (!known) predictions.set(id, { id, model, patch: UNKNOWN, attempt: null, value: null });
   }
   return scoreAll(context, {

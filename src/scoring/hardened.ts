@@ -1,3 +1,4 @@
+import { stripVTControlCharacters } from 'node:util';
 import type { Instance } from '../benchmarks/swe-bench/sources.ts';
 import type { Suspicion } from '../records/score.ts';
 import { type FileFacts, scanLines } from './lines.ts';
@@ -7,7 +8,9 @@ import { type PatchFile, patchFiles } from './patch.ts';
 const START = '>>>>> Start Test Output';
 const END = '>>>>> End Test Output';
 const EXIT = /^>>>>> Test Exit Code:\s*(-?\d+)/;
-const POISON = ['Patch Apply Failed', 'Reset Failed', 'Tests Errored', 'Tests Timed Out'].map((word) => `>>>>> ${word}`);
+const POISON = ['Patch Apply Failed', 'Reset Failed', 'Tests Errored', 'Tests Timed Out'].map(
+  (word) => `>>>>> ${word}`,
+);
 
 /** What the raw log says, whatever the official code makes of it. */
 export interface LogFacts extends FileFacts {
@@ -48,7 +51,7 @@ export async function readLog(path: string, tests: Set<string>): Promise<LogFact
     else seen.set(test, [status]);
   };
   const file = await scanLines(path, (raw) => {
-    const line = raw.includes('\u001b') ? raw.replaceAll(/\u001b\[[\d;]*[A-Za-z]/g, '') : raw;
+    const line = stripVTControlCharacters(raw);
     if (line.includes('\0')) facts.nul = true;
     if (line.includes('>>>>> ')) {
       if (line.includes(START)) facts.starts++;
@@ -245,7 +248,8 @@ function patchSuspicions(instance: Instance, files: PatchFile[]): Suspicion[] {
   const add = (code: string, detail: string): void => void found.push({ code, detail });
   const own = new Set(patchFiles(Buffer.from(instance.testPatch)).map(({ path }) => path));
   for (const { path, change, mode, added, removed } of files) {
-    if (path.startsWith('/') || path.split('/').includes('..')) add('outside_path', `${path} leads out of the repository`);
+    if (path.startsWith('/') || path.split('/').includes('..'))
+      add('outside_path', `${path} leads out of the repository`);
     if (mode === '120000') add('symlink', `${path} becomes a symbolic link`);
     if (mode === '160000') add('submodule', `${path} is a submodule, which a patch cannot carry`);
     if (own.has(path)) {

@@ -1,6 +1,12 @@
 import { profileOf, toOfficial } from '../benchmarks/swe-bench/official.ts';
 import { readRows } from '../benchmarks/swe-bench/read.ts';
-import { type Instance, isRefused, OTHER_RULES, type RefusedRow, readInstance } from '../benchmarks/swe-bench/sources.ts';
+import {
+  type Instance,
+  isRefused,
+  OTHER_RULES,
+  type RefusedRow,
+  readInstance,
+} from '../benchmarks/swe-bench/sources.ts';
 import { userError } from '../core/errors.ts';
 import type { Profile } from '../records/score.ts';
 import { isFolderName } from './layout.ts';
@@ -49,7 +55,11 @@ export async function readInstances(
   for (const [index, row] of rows.entries()) {
     const read = readInstance(row, { index });
     if (wanted && !wanted.has(read.id)) continue;
-    const refusal = isRefused(read) ? read : seen.has(read.id) ? { id: read.id, field: 'instance_id', cause: 'occurs twice' } : await refusalOf(read, options);
+    const refusal = isRefused(read)
+      ? read
+      : seen.has(read.id)
+        ? { id: read.id, field: 'instance_id', cause: 'occurs twice' }
+        : await refusalOf(read, options);
     seen.add(read.id);
     if (refusal !== null) refused.push(refusal);
     else if (!isRefused(read)) ready.push({ instance: toOfficial(read), profile: options.profile ?? profileOf(read) });

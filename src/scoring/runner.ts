@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import type { Instance } from '../benchmarks/swe-bench/sources.ts';
-import { OrchardError } from '../core/errors.ts';
+import { OrchardError, userError } from '../core/errors.ts';
 import { sha256 } from '../core/hash.ts';
 import type { Sandbox, SandboxDriver } from '../ports/sandbox.ts';
 import type { Profile } from '../records/score.ts';
@@ -24,6 +24,34 @@ const CLEAN = 'git checkout -- . ; git clean -fd';
 const STEP_MS = 300_000;
 /** A log beyond this is not fetched: something in the box writes without end. */
 const LOG_BYTES = 1024 * 1024 * 1024;
+
+/**
+ * Stops before anything is started when a sandbox cannot run some of the instances.
+ * @throws OrchardError owner `user`, naming the first
+ */
+export function checkRunnable(instances: Instance[], { sandbox }: { sandbox: string }): void {
+  const refuse = (holds: (instance: Instance) => boolean, cause: string, wayOut: string): void => {
+    const found = instances.filter(holds);
+    if (found.length > 0)
+      throw userError(found[0]!.id, `${found.length} instances ${cause}, first ${found[0]!.id}`, wayOut);
+  };
+  refuse(({ workspace }) => workspace === null, 'have neither files nor an image', 'use rows that name their image');
+  if (sandbox === 'local')
+    refuse(
+      ({ workspace }) => workspace?.kind === 'image',
+      'need container images, which local sandboxes do not run',
+      'run the tests elsewhere and grade their logs: orchard eval swebench grade --logs DIR --dataset FILE',
+    );
+  refuse(
+    ({ row }) =>
+      row.image_assets !== undefined &&
+      row.image_assets !== null &&
+      row.image_assets !== '{}' &&
+      row.image_assets !== '',
+    'have binary assets (image_assets), which are not put in place here',
+    'leave them out with --ids, or grade logs of the official runner',
+  );
+}
 
 export interface RunOptions {
   profile: Profile;

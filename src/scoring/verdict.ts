@@ -38,7 +38,8 @@ export async function gradeLog(
   const { files, grader, patch, exitCode } = evidence;
   const log = await readLog(files.log, new Set([...instance.failToPass, ...instance.passToPass]));
   const facts = { bytes: log.bytes, sha256: log.sha256, tail: log.tail };
-  if (TIMED_OUT.test(log.tail)) return { ...NO_VERDICT, class: 'timeout', reason: 'tests_timed_out', log: facts, exitCode };
+  if (TIMED_OUT.test(log.tail))
+    return { ...NO_VERDICT, class: 'timeout', reason: 'tests_timed_out', log: facts, exitCode };
   const official = await grader.grade(instance.row, files.log);
   const { report } = official;
   await writeJson(files.report, { [instance.id]: report });

@@ -11,7 +11,11 @@ export function rowsToTasks(rows: unknown[], { benchmark, source }: { benchmark:
   return rows.map((row, index) => {
     const instance = readInstance(row, { index });
     const refuse = (cause: string): never => {
-      throw userError(instance.id, `${source}: ${instance.id}: ${cause}`, 'mend the row or take it out of the data set');
+      throw userError(
+        instance.id,
+        `${source}: ${instance.id}: ${cause}`,
+        'mend the row or take it out of the data set',
+      );
     };
     if (isRefused(instance)) return refuse(`${instance.field}: ${instance.cause}`);
     if (seen.has(instance.id)) return refuse('occurs twice');

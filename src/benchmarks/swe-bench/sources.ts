@@ -71,6 +71,15 @@ function pythonToJson(text: string): string {
   );
 }
 
+/** An object, or its JSON as Parquet holds it. */
+const Files = z.preprocess((value) => {
+  try {
+    return typeof value === 'string' ? JSON.parse(value) : (value ?? undefined);
+  } catch {
+    return value;
+  }
+}, z.record(z.string(), z.string()).optional());
+
 const optionalText = z
   .union([z.string(), z.number(), z.date()])
   .nullish()
@@ -86,12 +95,12 @@ const Row = z.looseObject({
   FAIL_TO_PASS: TestList,
   PASS_TO_PASS: TestList,
   version: optionalText,
-  files: z.record(z.string(), z.string()).optional(),
-  image: z.string().optional(),
+  files: Files,
+  image: z.string().nullish(),
   workdir: z.string().default('/testbed'),
   eval_script: z.string().min(1).nullish(),
   log_parser: z.string().min(1).nullish(),
-  eval_timeout_s: z.number().positive().default(1800),
+  eval_timeout_s: z.coerce.number().positive().default(1800),
   created_at: optionalText,
   difficulty: optionalText,
   language: optionalText,
@@ -170,7 +179,6 @@ function sourceOf(row: Record<string, unknown>): Source {
   const has = (field: string): boolean => row[field] !== undefined && row[field] !== null;
   const hint = String(row.dataset_name ?? '');
   if (has('expected_output_json') || /R2E/i.test(hint)) return 'R2E-Gym';
-  if (has('files')) return 'orchard';
   if (has('install_config')) return has('interface') || has('pr_description') ? 'SWE-rebench V2' : 'SWE-rebench';
   if (has('rebuild_cmds') || has('test_cmds')) return 'SWE-bench-Live';
   if (has('eval_script') && has('log_parser'))

@@ -15,16 +15,20 @@ const config = z.strictObject({
   seed: z.number().int().default(1).describe('which tasks are made'),
 });
 
+type Config = z.infer<typeof config>;
+
 /** Made-up repositories of a few Python files with one defect each, small enough for a model of two million parameters. */
-export const tiny: Benchmark<z.infer<typeof config>> = {
+export const tiny: Benchmark<Config> & { rows(split: string, settings: Config): unknown[] } = {
   name: 'tiny',
   config,
-  async tasks({ count, extra, seed }, split) {
+  rows(split, { count, extra, seed }) {
     if (split !== 'train' && split !== 'test')
       throw userError(split, `tiny has no split ${split}`, 'use train or test');
     const further = split === 'train' ? tinyRows('extra', { count: extra, seed }) : [];
-    const rows = [...tinyRows(split, { count, seed }), ...further];
-    return rowsToTasks(rows, { benchmark: 'tiny', source: `tiny ${split}` });
+    return [...tinyRows(split, { count, seed }), ...further];
+  },
+  async tasks(settings, split) {
+    return rowsToTasks(tiny.rows(split, settings), { benchmark: 'tiny', source: `tiny ${split}` });
   },
   grade: gradePatch,
   scripted: { teacher, judge, rubric },

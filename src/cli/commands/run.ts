@@ -41,18 +41,6 @@ export function register(program: Command): void {
       '\nExamples:\n  orchard rerank tiny\n  orchard rerank tiny --set tasks.limit=40 --name tiny-40',
     )
     .action((recipe: string, options: RecipeOptions) => execute(recipe, options, { kind: 'rerank' }));
-  withRecipe(
-    program
-      .command('eval')
-      .description('evaluate models on held-out tasks')
-      .command('swebench')
-      .description("resolve rates and predictions in SWE-bench's format"),
-  )
-    .addHelpText(
-      'after',
-      '\nExamples:\n  orchard eval swebench tiny\n  orchard eval swebench tiny --set tasks.limit=40 --name tiny-40',
-    )
-    .action((recipe: string, options: RecipeOptions) => execute(recipe, options, { kind: 'eval' }));
 }
 
 /** Runs a recipe, or the stages of it that are asked for, and prints the table where there is one. */
