@@ -41,7 +41,6 @@ export async function readLog(path: string, tests: Set<string>): Promise<LogFact
     nul: false,
   };
   let afterEnd = 0;
-  let pending: string | null = null;
   const result = (test: string, status: string): void => {
     if (!tests.has(test)) return;
     if (facts.starts === 0) facts.outside++;
@@ -50,6 +49,7 @@ export async function readLog(path: string, tests: Set<string>): Promise<LogFact
     if (known) known.push(status);
     else seen.set(test, [status]);
   };
+  const readResult = resultReader(result);
   const file = await scanLines(path, (raw) => {
     const line = stripVTControlCharacters(raw);
     if (line.includes('\0')) facts.nul = true;
@@ -65,37 +65,35 @@ export async function readLog(path: string, tests: Set<string>): Promise<LogFact
       return;
     }
     if (/^SKIPPED \[\d+\] /.test(line)) facts.skippedWithoutId++;
-    pending = resultOf(line, { pending, result });
+    readResult(line);
   });
   return { ...file, ...facts, outside: facts.outside + afterEnd, seen };
 }
 
-/** Reads a result of pytest, unittest and Django, or Go; returns the test whose result is still to come. */
-function resultOf(
-  line: string,
-  { pending, result }: { pending: string | null; result: (test: string, status: string) => void },
-): string | null {
-  const pytest = /^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (.+)$/.exec(line);
-  if (pytest) {
-    result(pytest[2]!, pytest[1]!);
-    const cut = pytest[2]!.indexOf(' - ');
-    if (cut > 0) result(pytest[2]!.slice(0, cut), pytest[1]!);
-    return null;
-  }
-  const go = /^\s*--- (PASS|FAIL|SKIP): (\S+)/.exec(line);
-  if (go) {
-    result(go[2]!, GO[go[1]!]!);
-    return null;
-  }
-  const dots = line.indexOf(' ... ');
-  const name = dots > 0 ? line.slice(0, dots) : pending;
-  const word = dots > 0 ? line.slice(dots + 5) : line;
-  const status = /^(ok|FAIL|ERROR|skipped|expected failure|unexpected success)\b/.exec(word)?.[1];
-  if (name !== null && status) {
-    result(name, UNITTEST[status]!);
-    return null;
-  }
-  return dots > 0 ? line.slice(0, dots) : pending;
+/** Reads results of pytest, unittest and Django, and Go, line by line. */
+function resultReader(result: (test: string, status: string) => void): (line: string) => void {
+  /** The test behind the last ` ... `: its status may stand on a later line, behind what the test prints. */
+  let open: { test: string; settled: boolean } | null = null;
+  return (line) => {
+    const pytest = /^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (.+)$/.exec(line);
+    if (pytest) {
+      result(pytest[2]!, pytest[1]!);
+      const cut = pytest[2]!.indexOf(' - ');
+      if (cut > 0) result(pytest[2]!.slice(0, cut), pytest[1]!);
+      return;
+    }
+    const go = /^\s*--- (PASS|FAIL|SKIP): (\S+)/.exec(line);
+    if (go) return result(go[2]!, GO[go[1]!]!);
+    const dots = line.indexOf(' ... ');
+    if (dots > 0) open = { test: line.slice(0, dots), settled: false };
+    const word = dots > 0 ? line.slice(dots + 5) : line;
+    const status = /^(ok|FAIL|ERROR|skipped|expected failure|unexpected success)\b/.exec(word)?.[1];
+    // A line that starts with ok counts again officially, even behind a failure.
+    if (open && status && (!open.settled || status === 'ok')) {
+      result(open.test, UNITTEST[status]!);
+      open.settled = true;
+    }
+  };
 }
 
 const GO: Record<string, string> = { PASS: 'PASSED', FAIL: 'FAILED', SKIP: 'SKIPPED' };

@@ -1,3 +1,4 @@
+import { sha256 } from '../../core/hash.ts';
 import type { Profile } from '../../records/score.ts';
 import type { Instance } from './sources.ts';
 
@@ -9,6 +10,25 @@ export const profileOf = ({ source }: Instance): Profile => (source === 'SWE-ben
  * get the official one that reads the same log, its names of tests, and a script around their test command.
  */
 export function toOfficial(instance: Instance): Instance {
+  const official = withOfficialRow(instance);
+  return { ...official, rowSha256: sha256(JSON.stringify(DECIDING.map((field) => official.row[field] ?? null))) };
+}
+
+/** What a verdict depends on. Their hash is the same whichever kind of file the row came from. */
+const DECIDING = [
+  'instance_id',
+  'repo',
+  'version',
+  'base_commit',
+  'test_patch',
+  'FAIL_TO_PASS',
+  'PASS_TO_PASS',
+  'log_parser',
+  'eval_type',
+  'eval_script',
+];
+
+function withOfficialRow(instance: Instance): Instance {
   if (instance.source !== 'orchard') {
     const { failToPass, passToPass, row } = instance;
     return { ...instance, row: { ...row, FAIL_TO_PASS: failToPass, PASS_TO_PASS: passToPass } };
