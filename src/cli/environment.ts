@@ -8,6 +8,9 @@ export const projectRoot = dirname(dirname(dirname(fileURLToPath(import.meta.url
 
 export const recipesDir = join(projectRoot, 'recipes');
 
+// Containers often set it, and then each start of the trainer compiles transformers anew, for 15 seconds.
+delete process.env.PYTHONDONTWRITEBYTECODE;
+
 /** The official graders' environments. */
 export const graderDir = join(projectRoot, 'grader');
 

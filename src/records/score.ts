@@ -74,6 +74,8 @@ export const Score = z.object({
   log: z.object({ bytes: z.number(), sha256: z.string(), tail: z.string() }).nullable(),
   failure: Failure.nullable(),
   seconds: z.number(),
+  /** Limit of the tests' time in this run; null when a log was graded. */
+  timeoutS: z.number().nullable(),
   attempt: Attempt.nullable(),
   /** The verifier's score of this prediction, for best@k. */
   value: z.number().nullable(),

@@ -43,13 +43,19 @@ export async function evaluate(
   context: ScoringContext,
   { instances, predictions, run }: { instances: Instances; predictions: Predictions; run: RunSettings },
 ): Promise<Score[]> {
+  const repaired = new Set<string>();
+  const byId = new Map(predictions.byId);
+  for (const [id, predicted] of byId) {
+    if (!run.repairNewline || predicted.patch.length === 0 || predicted.patch.at(-1) === 10) continue;
+    repaired.add(id);
+    byId.set(id, { ...predicted, patch: Buffer.concat([predicted.patch, Buffer.from('\n')]) });
+  }
+  const timeoutOf = (instance: Instance): number => run.timeoutMs ?? instance.evalTimeoutMs;
   return scoreAll(context, {
     instances,
-    predictions: predictions.byId,
-    reuse: true,
-    async verdict({ instance, profile, predicted, files }) {
-      const repaired = run.repairNewline && predicted.patch.at(-1) !== 10;
-      const patch = repaired ? Buffer.concat([predicted.patch, Buffer.from('\n')]) : predicted.patch;
+    predictions: byId,
+    reusable: (score, instance) => score.class !== 'timeout' || score.timeoutS === timeoutOf(instance) / 1000,
+    async verdict({ instance, profile, predicted: { patch }, files }) {
       const grader = await context.graders.of(profile);
       const script = await grader.script(instance.row);
       const ran = await retry({ tries: TRIES, firstDelayMs: 1000, signal: context.signal }, () =>
@@ -59,7 +65,7 @@ export async function evaluate(
           patch,
           script,
           files,
-          timeoutMs: run.timeoutMs ?? instance.evalTimeoutMs,
+          timeoutMs: timeoutOf(instance),
           network: networkOf(instance, run),
           signal: context.signal,
         }),
@@ -68,10 +74,10 @@ export async function evaluate(
         ran.applied === null
           ? { ...NO_VERDICT, class: 'not_applied' }
           : await gradeLog(instance, { files, patch, exitCode: ran.exitCode, grader });
-      const prepared = repaired
+      const prepared = repaired.has(instance.id)
         ? [...verdict.prepared, 'a newline was added at the end of the patch']
         : verdict.prepared;
-      return { ...verdict, prepared, applied: ran.applied };
+      return { ...verdict, prepared, applied: ran.applied, timeoutS: timeoutOf(instance) / 1000 };
     },
   });
 }
@@ -94,7 +100,7 @@ export async function gradeLogs(
   return scoreAll(context, {
     instances: options.instances,
     predictions,
-    reuse: false, // the logs may have changed, and grading is quick
+    reusable: () => false, // the logs may have changed, and grading is quick
     async verdict({ instance, profile, predicted, files }) {
       const found = options.logs.get(instance.id);
       if (!found) throw noLog(instance.id);
@@ -104,14 +110,14 @@ export async function gradeLogs(
       if (patch !== null) await writeWhole(files.patch, patch);
       if (found.log === null) {
         const said = found.runLog === null ? '' : await readFile(found.runLog, 'utf8');
-        if (said.includes('>>>>> Patch Apply Failed')) return { ...NO_VERDICT, class: 'not_applied', applied: null };
-        if (/timed out|Timeout error/i.test(said)) return { ...NO_VERDICT, class: 'timeout', applied: null };
+        if (said.includes('>>>>> Patch Apply Failed')) return { ...NO_VERDICT, class: 'not_applied' };
+        if (/timed out|Timeout error/i.test(said)) return { ...NO_VERDICT, class: 'timeout' };
         throw noLog(instance.id);
       }
       const taken = await takeLog(found.log, files.log);
       const grader = await context.graders.of(profile);
       const verdict = await gradeLog(instance, { files, patch, exitCode: null, grader });
-      return { ...verdict, prepared: [...taken, ...verdict.prepared], applied: null };
+      return { ...verdict, prepared: [...taken, ...verdict.prepared] };
     },
   });
 }
@@ -135,18 +141,18 @@ interface Work {
   files: InstanceFiles;
 }
 
+interface Method {
+  /** Whether a score with the same key stands. */
+  reusable(score: Score, instance: Instance): boolean;
+  /** Of a prediction with a patch. */
+  verdict(work: Work): Promise<Verdict & Partial<Score>>;
+}
+
 /** One score for each row, in the order of the data set. */
 async function scoreAll(
   context: ScoringContext,
-  options: {
-    instances: Instances;
-    predictions: Map<string, Predicted>;
-    /** Whether a score with the same key stands. */
-    reuse: boolean;
-    verdict(work: Work): Promise<Verdict & { applied: string | null }>;
-  },
+  { instances, predictions, ...method }: { instances: Instances; predictions: Map<string, Predicted> } & Method,
 ): Promise<Score[]> {
-  const { instances, predictions } = options;
   const scores = new Map<string, Score>();
   const bar = context.progress.start('swebench', instances.ready.length, 'instances');
   let fatal: unknown = null;
@@ -157,7 +163,7 @@ async function scoreAll(
       `${counts.resolved} resolved, ${counts.unresolved} not, ${counts.failed} without a verdict`,
     );
   await forEachLimited(instances.ready, context, async ({ instance, profile }) => {
-    const score = await scoreOne(context, { instance, profile, predicted: predictions.get(instance.id), ...options });
+    const score = await scoreOne(context, { instance, profile, predicted: predictions.get(instance.id), ...method });
     scores.set(instance.id, score);
     if (score.resolved) counts.resolved++;
     else if (score.class === 'infrastructure') counts.failed++;
@@ -179,18 +185,12 @@ async function scoreOne(
     instance,
     profile,
     predicted,
-    reuse,
+    reusable,
     verdict,
-  }: {
-    instance: Instance;
-    profile: Profile;
-    predicted: Predicted | undefined;
-    reuse: boolean;
-    verdict(work: Work): Promise<Verdict & { applied: string | null }>;
-  },
+  }: { instance: Instance; profile: Profile; predicted: Predicted | undefined } & Method,
 ): Promise<Score> {
   const started = performance.now();
-  const score = (rest: Verdict & { applied: string | null } & Partial<Score>): Score => ({
+  const score = (rest: Verdict & Partial<Score>): Score => ({
     v: 'orchard.score/1',
     instance: instance.id,
     model: predicted?.model ?? '',
@@ -201,7 +201,9 @@ async function scoreOne(
       profile,
       image: instance.workspace?.kind === 'image' ? instance.workspace.image : null,
     },
+    applied: null,
     failure: null,
+    timeoutS: null,
     seconds: (performance.now() - started) / 1000,
     attempt: predicted?.attempt ?? null,
     value: predicted?.value ?? null,
@@ -211,13 +213,13 @@ async function scoreOne(
     language: instance.language,
     ...rest,
   });
-  const without = (kind: Verdict['class']): Score => score({ ...NO_VERDICT, class: kind, applied: null });
+  const without = (kind: Verdict['class']): Score => score({ ...NO_VERDICT, class: kind });
   if (!predicted) return without('no_prediction');
   if (predicted.patch.length === 0) return without(predicted.attempt?.end === 'died' ? 'agent_died' : 'empty_patch');
   const files = instanceFiles(context.runDir, { model: predicted.model, id: instance.id });
-  const known = reuse ? await readScore(files.score) : null;
+  const known = await readScore(files.score);
   const wanted = without('infrastructure').key;
-  if (known && JSON.stringify(known.key) === JSON.stringify(wanted)) return known;
+  if (known && JSON.stringify(known.key) === JSON.stringify(wanted) && reusable(known, instance)) return known;
   try {
     await rm(files.report, { force: true });
     const done = score(await verdict({ instance, profile, predicted, files }));
@@ -259,6 +261,7 @@ function refusedScore({ id, field, cause }: RefusedRow, predicted: Predicted | u
       wayOut: 'mend the row, or name the profile that fits it with --profile',
     },
     seconds: 0,
+    timeoutS: null,
     attempt: predicted?.attempt ?? null,
     value: null,
     repo: '',

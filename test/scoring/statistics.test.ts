@@ -22,6 +22,7 @@ const score = (instance: string, resolved: boolean, rest: Partial<Score> = {}): 
   log: null,
   failure: null,
   seconds: 1,
+  timeoutS: null,
   attempt: null,
   value: null,
   repo: 'a/b',
