@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { writeWhole } from '../core/folder.ts';
 import type { Score } from '../records/score.ts';
-import type { Comparison, ManyRuns } from '../scoring/compare.ts';
+import type { Comparison, ManyRuns, ScoredRun } from '../scoring/compare.ts';
 import type { Rate, ScoreReport } from '../scoring/report.ts';
 import { table } from './output.ts';
 
@@ -144,37 +144,49 @@ export function manyRunsText(many: ManyRuns): string {
 
 const escaped = (text: string): string => text.replaceAll(/[&<>"]/g, (sign) => `&#${sign.charCodeAt(0)};`);
 
-/** report.html: the tables, and for each instance its tests, suspicions and the end of its log; one file. */
+/** One file without anything from elsewhere. */
+const page = (title: string, body: string): string =>
+  `<!doctype html><meta charset="utf-8"><title>${escaped(title)}</title><style>body{font:15px system-ui,sans-serif;margin:2rem auto;max-width:1100px;padding:0 1rem}pre{overflow-x:auto;background:#f7f7f7;padding:.5rem}summary{cursor:pointer}</style>\n<h1>${escaped(title)}</h1>\n${body}\n`;
+
+/** One instance, to be opened: its tests, suspicions and the end of its log. */
+function instanceDetails(score: Score, title = score.instance): string {
+  const tests = (['FAIL_TO_PASS', 'PASS_TO_PASS'] as const).flatMap((name) =>
+    score.tests
+      ? [
+          `${name}: ${score.tests[name].success.length} pass, ${score.tests[name].failure.length} do not`,
+          ...score.tests[name].failure.slice(0, 20).map((test) => `  ✗ ${test}`),
+        ]
+      : [],
+  );
+  const doubts = score.hardened?.suspicious.map(({ code, detail }) => `? ${code}: ${detail}`) ?? [];
+  const facts = [...(score.failure ? [score.failure.cause] : []), ...tests, ...doubts, ...score.prepared];
+  const doubted = score.hardened?.verdict !== 'resolved';
+  const mark = score.resolved ? (doubted ? '?' : '✓') : score.class === 'infrastructure' ? '!' : '✗';
+  const log = score.log ? `<pre>${escaped(score.log.tail)}</pre>` : '';
+  return `<details id="${escaped(title)}"><summary>${mark} ${escaped(title)} · ${escaped(CLASSES[score.class] ?? score.class)}</summary><pre>${escaped(facts.join('\n'))}</pre>${log}</details>`;
+}
+
+/** report.html: the tables and every instance. */
 export async function scorePage(
   runDir: string,
   { report, scores }: { report: ScoreReport; scores: Score[] },
 ): Promise<string> {
   const file = join(runDir, 'report.html');
-  const instance = (score: Score): string => {
-    const tests = (['FAIL_TO_PASS', 'PASS_TO_PASS'] as const).flatMap((name) =>
-      score.tests
-        ? [
-            `${name}: ${score.tests[name].success.length} pass, ${score.tests[name].failure.length} do not`,
-            ...score.tests[name].failure.slice(0, 20).map((test) => `  ✗ ${test}`),
-          ]
-        : [],
-    );
-    const doubts = score.hardened?.suspicious.map(({ code, detail }) => `? ${code}: ${detail}`) ?? [];
-    const mark = score.resolved
-      ? score.hardened?.verdict === 'resolved'
-        ? '✓'
-        : '?'
-      : score.class === 'infrastructure'
-        ? '!'
-        : '✗';
-    return `<details id="${escaped(score.instance)}"><summary>${mark} ${escaped(score.instance)} · ${escaped(CLASSES[score.class] ?? score.class)}</summary><pre>${escaped([...(score.failure ? [score.failure.cause] : []), ...tests, ...doubts, ...score.prepared].join('\n'))}</pre>${score.log ? `<pre>${escaped(score.log.tail)}</pre>` : ''}</details>`;
-  };
-  await writeWhole(
-    file,
-    `<!doctype html><meta charset="utf-8"><title>${escaped(report.run)}</title><style>body{font:15px system-ui,sans-serif;margin:2rem auto;max-width:1100px;padding:0 1rem}pre{overflow-x:auto;background:#f7f7f7;padding:.5rem}summary{cursor:pointer}</style>
-<h1>${escaped(report.run)}</h1><pre>${escaped(scoreTable(report))}</pre><h2>Instances</h2>
-${scores.map(instance).join('\n')}
-`,
-  );
+  const instances = scores.map((score) => instanceDetails(score)).join('\n');
+  await writeWhole(file, page(report.run, `<pre>${escaped(scoreTable(report))}</pre><h2>Instances</h2>\n${instances}`));
   return file;
+}
+
+/** The comparison, and each flipped instance as every scoring has it. */
+export async function comparisonPage(
+  file: string,
+  { text, runs, flipped }: { text: string; runs: ScoredRun[]; flipped: string[] },
+): Promise<void> {
+  const both = flipped.flatMap((id) =>
+    runs.flatMap(({ name, scores }) =>
+      scores.filter(({ instance }) => instance === id).map((score) => instanceDetails(score, `${id} in ${name}`)),
+    ),
+  );
+  const title = runs.map(({ name }) => name).join(' and ');
+  await writeWhole(file, page(title, `<pre>${escaped(text)}</pre><h2>Flipped</h2>\n${both.join('\n')}`));
 }

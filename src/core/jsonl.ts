@@ -67,8 +67,8 @@ interface Line {
   offset: number;
 }
 
-/** Whole lines of a file with where they start; a torn last one is left out. */
-async function* wholeLines(path: string): AsyncIterable<Line> {
+/** Lines of a file with where they start. A last one without its newline is torn, and left out unless `open`. */
+async function* wholeLines(path: string, { open = false } = {}): AsyncIterable<Line> {
   let rest: Buffer[] = [];
   let offset = 0;
   let number = 0;
@@ -84,6 +84,7 @@ async function* wholeLines(path: string): AsyncIterable<Line> {
     }
     if (from < chunk.length) rest.push(chunk.subarray(from));
   }
+  if (open && rest.length > 0) yield { text: Buffer.concat(rest), number: number + 1, offset };
 }
 
 /**
@@ -93,6 +94,17 @@ async function* wholeLines(path: string): AsyncIterable<Line> {
 export async function* readJsonl<T = unknown>(path: string, schema?: z.ZodType<T>): AsyncIterable<T> {
   if (!existsSync(path)) return;
   for await (const { text, number } of wholeLines(path)) yield parse(text.toString(), { path, number, schema });
+}
+
+/**
+ * Records of a JSON Lines file that others wrote: its last line need not end, and blank lines are passed over.
+ * @throws OrchardError naming file and line when a line is not JSON
+ */
+export async function* readForeignJsonl(path: string): AsyncIterable<unknown> {
+  for await (const { text, number } of wholeLines(path, { open: true })) {
+    const line = text.toString();
+    if (line.trim() !== '') yield parse(line, { path, number });
+  }
 }
 
 function parse<T>(text: string, { path, number, schema }: { path: string; number: number; schema?: z.ZodType<T> }): T {

@@ -3,7 +3,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { userError } from '../core/errors.ts';
 import { writeWhole } from '../core/folder.ts';
-import { readJsonl } from '../core/jsonl.ts';
+import { readForeignJsonl } from '../core/jsonl.ts';
 import { Attempt } from '../records/score.ts';
 
 interface Imported {
@@ -16,7 +16,7 @@ interface Imported {
 export type Agent = 'mini-swe-agent' | 'SWE-agent' | 'OpenHands';
 
 /** Words by which agents say that they hit a limit of theirs; other words that are no submission mean that they died. */
-const LIMIT = /limit|exit_cost|exit_context|max.?(iteration|step|turn)|stuck/i;
+const LIMIT = /(?<!rate.?)limit|exit_cost|exit_context|max.?(iteration|step|turn)|stuck/i;
 const SUBMITTED = /^(submitted|finished|finish|awaiting_user_input|submitted \(.*\))$/i;
 
 /** What an agent's own word for its end says. */
@@ -106,7 +106,7 @@ async function predictedModels(dir: string): Promise<Map<string, string>> {
 
 async function openHands(dir: string): Promise<Imported[]> {
   const rows: Imported[] = [];
-  for await (const line of readJsonl(join(dir, 'output.jsonl'))) {
+  for await (const line of readForeignJsonl(join(dir, 'output.jsonl'))) {
     const row = line as Json;
     const metrics = (row.metrics ?? {}) as Json;
     const usage = (metrics.accumulated_token_usage ?? {}) as Json;

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { mkdir, writeFile } from 'node:fs/promises';
+import { mkdir, rm, writeFile } from 'node:fs/promises';
 import type { Instance } from '../benchmarks/swe-bench/sources.ts';
 import { OrchardError, userError } from '../core/errors.ts';
 import { sha256 } from '../core/hash.ts';
@@ -82,6 +82,7 @@ export interface Ran {
  */
 export async function runTests(instance: Instance, options: RunOptions): Promise<Ran> {
   const { files, patch, script, timeoutMs, signal } = options;
+  await rm(files.dir, { recursive: true, force: true }); // nothing of another patch may be taken for this one's
   await mkdir(files.dir, { recursive: true });
   await writeFile(files.script, script);
   await writeFile(files.patch, patch ?? '');

@@ -43,6 +43,14 @@ test.each([
   'tasks check',
   'doctor',
   'data export',
+  'data inspect',
+  'data convert',
+  'eval swebench grade',
+  'eval swebench compare',
+  'eval swebench validate',
+  'eval swebench export',
+  'eval swebench images',
+  'eval swebench import',
 ])('%s --help has examples', async (command) => {
   const { code, stdout } = await place.run([...command.split(' '), '--help']);
   expect(code).toBe(0);

@@ -6,7 +6,7 @@ import { parquetWriteFile } from 'hyparquet-writer';
 import { parse as parseYaml } from 'yaml';
 import { userError } from '../../core/errors.ts';
 import { writeWhole } from '../../core/folder.ts';
-import { readJsonl } from '../../core/jsonl.ts';
+import { readForeignJsonl } from '../../core/jsonl.ts';
 
 const ENDINGS = ['.jsonl', '.json', '.parquet'];
 
@@ -35,7 +35,7 @@ export async function readRows(path: string, split: string): Promise<{ rows: unk
   const source = fileOf(path, split);
   try {
     if (statSync(source).isDirectory()) return { rows: await taskRepository(source, split), source };
-    if (source.endsWith('.jsonl')) return { rows: await Array.fromAsync(readJsonl(source)), source };
+    if (source.endsWith('.jsonl')) return { rows: await Array.fromAsync(readForeignJsonl(source)), source };
     if (source.endsWith('.parquet'))
       return { rows: await parquetReadObjects({ file: await asyncBufferFromFile(source) }), source };
     const parsed: unknown = JSON.parse(await readFile(source, 'utf8'));
@@ -53,7 +53,7 @@ export async function readRows(path: string, split: string): Promise<{ rows: unk
 /** The first row, to tell what a file holds; null when it is empty. @throws OrchardError owner `user` */
 export async function firstRow(path: string, split: string): Promise<unknown> {
   const source = fileOf(path, split);
-  if (source.endsWith('.jsonl')) for await (const row of readJsonl(source)) return row;
+  if (source.endsWith('.jsonl')) for await (const row of readForeignJsonl(source)) return row;
   if (source.endsWith('.parquet'))
     return (await parquetReadObjects({ file: await asyncBufferFromFile(source), rowEnd: 1 }))[0] ?? null;
   return (await readRows(path, split)).rows[0] ?? null;

@@ -92,6 +92,7 @@ Examples:
     .description('two or more scorings of the same instances: exact McNemar, mid-p, bootstrap, pass@k')
     .argument('<scorings...>', 'folders with scores.jsonl')
     .option('--force', 'compare what they share, though ids, rows or profiles differ')
+    .option('--html <file>', 'a page with the tables and both logs of each flipped instance')
     .option('--json', 'as JSON')
     .addHelpText(
       'after',
@@ -320,18 +321,20 @@ function tellFailures(failures: Failure[]): void {
   if (failures.length > 5) console.error(`and ${failures.length - 5} more; the same command tries them again`);
 }
 
-async function compare(folders: string[], options: { force?: boolean; json?: boolean }): Promise<void> {
+async function compare(folders: string[], options: { force?: boolean; html?: string; json?: boolean }): Promise<void> {
   const { userError } = await import('../../core/errors.ts');
   const { readScores } = await import('../../scoring/report.ts');
   const { compareRuns, manyRuns } = await import('../../scoring/compare.ts');
-  const { comparisonText, manyRunsText } = await import('../scores.ts');
+  const { comparisonPage, comparisonText, manyRunsText } = await import('../scores.ts');
   if (folders.length < 2) throw userError('compare', 'one scoring is nothing to compare', 'name two or more folders');
   const runs = await Promise.all(folders.map(async (name) => ({ name, scores: (await readScores(name)).scores })));
   const [a, b] = runs as [(typeof runs)[0], (typeof runs)[0]];
   const pair = runs.length === 2 ? compareRuns(a, b, options) : null;
   const many = manyRuns(runs, options);
-  if (options.json) console.log(JSON.stringify({ pair, many }, null, 2));
-  else console.log([pair && comparisonText(pair), manyRunsText(many)].filter(Boolean).join('\n\n'));
+  const text = [...(pair ? [comparisonText(pair)] : []), manyRunsText(many)].join('\n\n');
+  console.log(options.json ? JSON.stringify({ pair, many }, null, 2) : text);
+  if (options.html === undefined) return;
+  await comparisonPage(options.html, { text, runs, flipped: [...(pair?.gained ?? []), ...(pair?.lost ?? [])] });
 }
 
 async function validate(
