@@ -262,7 +262,7 @@ test('agents’ folders become predictions: one that died is no empty patch', as
       .map((each) => each.class),
   ).toEqual(['resolved', 'empty_patch', 'agent_died']);
   expect(json('scores/imported/report.json').cost).toMatchObject({ attempts: 3, perResolved: { cost: 1.5, turns: 9 } });
-  expect((await score('import', place.dir, '--out', file('none.jsonl'))).code).not.toBe(0);
+  expect((await score('import', file('scores/mixed'), '--out', file('none.jsonl'))).code).not.toBe(0);
 }, 60_000);
 
 test('P24, P27: images tells sizes and architectures from the registry, and what is missing there', async () => {

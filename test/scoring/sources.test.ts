@@ -190,6 +190,13 @@ test('JSON, JSONL, Parquet, a folder of splits and a task repository give the sa
   }
 });
 
+test('the last row of a file that does not end in a newline is read, and blank lines are passed over', async () => {
+  const file = join(dir, 'unended.jsonl');
+  writeFileSync(file, `${JSON.stringify(five)}\n\n${JSON.stringify({ ...five, instance_id: 'b' })}`);
+  const { ready } = await readInstances(file, { split: 'test', ids: null, profile: null, graders });
+  expect(ready.map(({ instance }) => instance.id)).toEqual(['pallets__flask-1', 'b']);
+});
+
 test.each([
   ['nothing.jsonl', null, /there is no data set/],
   ['torn.json', '[{"a":', /cannot read/],
